@@ -1,0 +1,88 @@
+"""EICS, the Effective-Information Consistency Score: is this circuit working on this prompt?
+
+>>> import eics
+>>> circuit = eics.Circuit.from_edges(["input->a0.h1", "a0.h1->logits"])
+>>> circuit.sinks
+('logits',)
+
+Everything is imported when it is first used: `import eics` alone is quick.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eics.circuit import Circuit, Edge, Node
+    from eics.errors import CircuitError, EICSError, OptionError, RecordError
+    from eics.linear import LinearCircuit
+    from eics.options import PAPER, WELL_POSED, Options
+    from eics.records import read_records, write_records
+    from eics.result import Score, Scores
+    from eics.score import score
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "Circuit": "circuit",
+    "Edge": "circuit",
+    "Node": "circuit",
+    "CircuitError": "errors",
+    "EICSError": "errors",
+    "OptionError": "errors",
+    "RecordError": "errors",
+    "LinearCircuit": "linear",
+    "PAPER": "options",
+    "WELL_POSED": "options",
+    "Options": "options",
+    "read_records": "records",
+    "write_records": "records",
+    "Score": "result",
+    "Scores": "result",
+    "score": "score",
+}
+
+__all__ = [
+    "PAPER",
+    "WELL_POSED",
+    "Circuit",
+    "CircuitError",
+    "EICSError",
+    "Edge",
+    "LinearCircuit",
+    "Node",
+    "OptionError",
+    "Options",
+    "RecordError",
+    "Score",
+    "Scores",
+    "__version__",
+    "read_records",
+    "score",
+    "write_records",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'eics' has no attribute {name!r}")
+    value = getattr(import_module(f"eics.{_WHERE[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """Keeps `eics.score` the function: importing the module of that name would put the module in its place."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if _WHERE.get(name) == name and isinstance(value, ModuleType):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

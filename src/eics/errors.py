@@ -1,0 +1,26 @@
+"""What can be wrong with what a user gave: one line that says what must hold, what came, what to do."""
+
+
+class EICSError(ValueError):
+    """Base of every error that a user's input can cause."""
+
+
+class CircuitError(EICSError):
+    """The circuit is not a directed acyclic graph of well-named nodes, or does not fit its maps."""
+
+
+class OptionError(EICSError):
+    """An option is outside its range."""
+
+    @classmethod
+    def of(cls, name: str, must: str, value: object) -> "OptionError":
+        """Builds the sentence that every option error uses.
+
+        >>> print(OptionError.of("alpha", "a number > 0, or 'auto'", -1))
+        The 'alpha' option must be a number > 0, or 'auto'. Got -1 instead.
+        """
+        return cls(f"The {name!r} option must be {must}. Got {value!r} instead.")
+
+
+class RecordError(EICSError):
+    """A record, or a file of records, cannot be read."""
