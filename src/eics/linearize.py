@@ -1,0 +1,252 @@
+"""The linearized circuit: every node's activation, and the linear maps into it, at one forward state.
+
+A node reads through *entries*. An entry is one linear map shared by every edge that enters through it: in a
+transformer all parents that use the same port share `D f_v(x_v)`; in an explicit circuit each edge has a
+matrix, so each edge is an entry. Therefore
+
+    edge map      rho_{u->v}   the map of the entry that the edge belongs to
+    node map      J_v          the entries' maps side by side
+    macro map     J_M          sum over all paths of products of edge maps, by one sweep (`eics.paths`)
+
+Stalks are `T x d` numbers flattened; a batch axis for prompts comes first. A mask says which positions
+count: padding, positions that the circuit leaves out and `positions="no_sink"` are all the same mechanism.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from eics.circuit import Circuit, Edge, Kind, Node
+from eics.errors import OptionError
+from eics.operators import LinearOperator, Scaled, add, hstack
+
+
+@dataclass(frozen=True)
+class Stalk:
+    """What a node wrote, for a batch of prompts.
+
+    Attributes:
+        activation: `a_v`, (B, T, d); zero where masked.
+        constant: `b_v`, what the node would write if every upstream node wrote zero; (B or 1, T, d), zero
+            where masked. Zero under `jacobian`.
+        positions: the token position of each row, (T,), or None for a stalk without positions, which no
+            restriction of positions touches.
+        mask: 1 where a position counts, else 0; (B or 1, T). None: all count.
+    """
+
+    activation: Tensor
+    constant: Tensor
+    positions: Tensor | None = None
+    mask: Tensor | None = None
+
+    @property
+    def flat(self) -> Tensor:
+        """`a_v` as one vector, (B, T*d)."""
+        return self.activation.flatten(1)
+
+    @property
+    def flat_constant(self) -> Tensor:
+        """`b_v` as one vector, (B or 1, T*d)."""
+        return self.constant.flatten(1)
+
+    @property
+    def dim(self) -> int:
+        """Length of the flattened stalk, masked positions included."""
+        return self.activation.shape[1] * self.activation.shape[2]
+
+    @property
+    def size(self) -> Tensor:
+        """How many coordinates count, for each prompt: (B,)."""
+        return self.weights.count_nonzero(dim=1).expand(self.activation.shape[0])
+
+    @property
+    def weights(self) -> Tensor:
+        """The mask by coordinate, (B or 1, T*d)."""
+        return spread(self.mask, self.activation)
+
+    def prompt(self, index: int) -> "Stalk":
+        """The stalk of one prompt alone."""
+        pick = [_pick(tensor, index) for tensor in (self.activation, self.constant)]
+        mask = None if self.mask is None else _pick(self.mask, index)
+        return Stalk(pick[0], pick[1], self.positions, mask)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One linear map into a node and the edges that enter through it.
+
+    Attributes:
+        operator: rows are the node's stalk, columns the stalk that the edges carry.
+        edges: never empty; their sources' stalks all have the operator's columns.
+        read: what the node reads through this entry, (B, T, d): the residual stream of a transformer, the
+            parent's activation where parents have maps of their own. Only its size by position is used.
+        mask: 1 where a position is read, (B or 1, T). None: all are.
+    """
+
+    operator: LinearOperator
+    edges: tuple[Edge, ...]
+    read: Tensor
+    mask: Tensor | None = None
+
+    @property
+    def weights(self) -> Tensor:
+        """The mask by coordinate, (B or 1, T*d)."""
+        return spread(self.mask, self.read)
+
+    def prompt(self, index: int) -> "Entry":
+        """The entry of one prompt alone."""
+        mask = None if self.mask is None else _pick(self.mask, index)
+        return Entry(self.operator.prompt(index), self.edges, _pick(self.read, index), mask)
+
+
+@dataclass(frozen=True)
+class LinearizedCircuit:
+    """A circuit with its activations and maps: all that the score needs.
+
+    Attributes:
+        circuit: the graph.
+        stalks: one for each node.
+        entries: for each node with parents, its entries. An edge in no entry carries nothing (under `frozen`
+            the pattern is held, so `<q>` and `<k>` edges do) and is left out of every term.
+        linearization: `jacobian` or `frozen`.
+    """
+
+    circuit: Circuit
+    stalks: Mapping[str, Stalk]
+    entries: Mapping[str, tuple[Entry, ...]]
+    linearization: str
+
+    @property
+    def batch(self) -> int:
+        """How many prompts."""
+        return max(stalk.activation.shape[0] for stalk in self.stalks.values())
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The working precision."""
+        return self.stalks[self.circuit.order[0]].activation.dtype
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """The edges that carry something, node by node in topological order."""
+        return tuple(edge for node in self.circuit.inner for entry in self.entries[node] for edge in entry.edges)
+
+    @property
+    def edges_left_out(self) -> int:
+        """How many edges carry nothing under this linearization."""
+        return len(self.circuit.edges) - len(self.edges)
+
+    def edge_map(self, edge: Edge) -> LinearOperator:
+        """rho_{u->v}."""
+        for entry in self.entries[edge.target]:
+            if edge in entry.edges:
+                return entry.operator
+        raise KeyError(f"edge {edge} carries nothing under linearization {self.linearization!r}")
+
+    def node_map(self, node: str) -> LinearOperator | None:
+        """J_v = [entry maps side by side]; None where nothing enters."""
+        entries = self.entries[node]
+        return hstack([entry.operator for entry in entries]) if entries else None
+
+    def carry(self, node: str, values: Mapping[str, Tensor]) -> Tensor:
+        """sum_u rho_{u->v} values_u: one product for an entry, however many parents share it.
+
+        `values` holds blocks (B, dim_u, k); gives (B, dim_v, k).
+        """
+        entries = self.entries[node]
+        if not entries:
+            like = next(iter(values.values()))
+            return like.new_zeros(like.shape[0], self.stalks[node].dim, like.shape[2])
+        return add(entry.operator.mv(add(values[edge.source] for edge in entry.edges)) for entry in entries)
+
+    def pull(self, node: str, cotangent: Tensor) -> dict[Edge, Tensor]:
+        """rho_{u->v}^T cotangent for each edge into the node, computed once for an entry."""
+        pulled = {}
+        for entry in self.entries[node]:
+            back = entry.operator.rmv(cotangent)
+            pulled.update(dict.fromkeys(entry.edges, back))
+        return pulled
+
+    def prompt(self, index: int) -> "LinearizedCircuit":
+        """The circuit linearized at one prompt alone."""
+        return replace(
+            self,
+            stalks={node: stalk.prompt(index) for node, stalk in self.stalks.items()},
+            entries={node: tuple(e.prompt(index) for e in entries) for node, entries in self.entries.items()},
+        )
+
+    def restrict(self, positions: str) -> "LinearizedCircuit":
+        """Keeps `all` positions, `no_sink` (from the second token on) or the `last` one, and the circuit's own.
+
+        What lies outside is off-circuit and constant: rows and columns of every map, and activations, are
+        masked there. The read-out (`logits`) and stalks without positions stay whole.
+        """
+        masks = {node: self._kept(node, positions) for node in self.circuit.order}
+        if all(mask is None for mask in masks.values()):
+            return self
+        stalks = {node: _mask_stalk(self.stalks[node], mask) for node, mask in masks.items()}
+        entries = {
+            node: tuple(_mask_entry(entry, stalks) for entry in entries) for node, entries in self.entries.items()
+        }
+        return replace(self, stalks=stalks, entries=entries)
+
+    def _kept(self, node: str, option: str) -> Tensor | None:
+        """The node's mask under this option, None where nothing changes."""
+        stalk = self.stalks[node]
+        if stalk.positions is None or Node.parse(node).kind is Kind.LOGITS:
+            return stalk.mask
+        positions, valid = stalk.positions, stalk.mask
+        keep = torch.ones_like(positions, dtype=torch.bool).unsqueeze(0)
+        if option == "no_sink":
+            keep = keep & (positions >= 1)
+        elif option == "last":
+            counted = positions if valid is None else positions.masked_fill(valid == 0, -1)
+            keep = keep & (positions == counted.amax(dim=-1, keepdim=True))
+        if node in self.circuit.positions:
+            own = torch.tensor(self.circuit.positions[node], device=positions.device)
+            keep = keep & torch.isin(positions, own)
+        if valid is not None:
+            keep = keep & (valid > 0)
+        empty = ~keep.any(dim=1)
+        if bool(empty.any()):
+            raise OptionError(
+                f"Restricting positions to {option!r} must leave every node a position. "
+                f"Node {node!r} has none left: use positions='all', longer prompts or other positions for the node."
+            )
+        return None if bool(keep.all()) else keep.to(self.dtype)
+
+
+def spread(mask: Tensor | None, like: Tensor) -> Tensor:
+    """A mask by position, (B or 1, T), repeated for the coordinates of `like` (B, T, d): (B or 1, T*d)."""
+    _, length, width = like.shape
+    if mask is None:
+        return like.new_ones(1, length * width)
+    return mask.repeat_interleave(width, dim=1)
+
+
+def _pick(tensor: Tensor, index: int) -> Tensor:
+    return tensor[index % tensor.shape[0]].unsqueeze(0)
+
+
+def _mask_stalk(stalk: Stalk, mask: Tensor | None) -> Stalk:
+    if mask is None:
+        return stalk
+    by_row = mask.unsqueeze(2)
+    return replace(stalk, activation=stalk.activation * by_row, constant=stalk.constant * by_row, mask=mask)
+
+
+def _mask_entry(entry: Entry, stalks: Mapping[str, Stalk]) -> Entry:
+    """Rows as the node keeps them, columns that any parent of the entry keeps."""
+    target = stalks[entry.edges[0].target]
+    read = _union([stalks[edge.source].mask for edge in entry.edges])
+    masked = replace(entry, mask=read)
+    return replace(masked, operator=Scaled(entry.operator, target.weights, masked.weights))
+
+
+def _union(masks: Sequence[Tensor | None]) -> Tensor | None:
+    known = [mask for mask in masks if mask is not None]
+    if len(known) < len(masks):
+        return None
+    return torch.stack(torch.broadcast_tensors(*known)).amax(dim=0)

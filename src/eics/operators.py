@@ -1,0 +1,329 @@
+"""Linear operators: `mv` applies J, `rmv` applies its transpose, both to blocks of vectors.
+
+An operator is a *batch* of linear maps of one shape, one map for each prompt. A block of `k` vectors for
+each of `B` prompts is a tensor `(B, n, k)`; a batch of 1 broadcasts. Everything downstream (sheaf term,
+effective information) is written against this interface alone, so a map never has to exist as a matrix.
+
+>>> import torch
+>>> A, B = Dense(torch.tensor([[1.0, 2.0]])), Dense(torch.tensor([[3.0], [4.0]]))
+>>> (A @ B).dense()
+tensor([[[11.]]])
+>>> hstack([A, A]).rmv(torch.ones(1, 1, 1)).flatten()
+tensor([1., 2., 1., 2.])
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+MEMORY_BOUND = 1 << 28
+"""Bytes that one temporary block of vectors may take before work is cut into chunks."""
+
+
+class LinearOperator(ABC):
+    """J: R^cols -> R^rows for each prompt of a batch.
+
+    A subclass sets the five fields and gives `mv`, `rmv` and `prompt`; it overrides `dense` and
+    `frobenius_squared` where it knows a shorter way than products with unit vectors.
+    """
+
+    batch: int
+    rows: int
+    cols: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @abstractmethod
+    def mv(self, x: Tensor) -> Tensor:
+        """J x for a block `x` of shape (B, cols, k); gives (B, rows, k)."""
+
+    @abstractmethod
+    def rmv(self, y: Tensor) -> Tensor:
+        """J^T y for a block `y` of shape (B, rows, k); gives (B, cols, k)."""
+
+    @abstractmethod
+    def prompt(self, index: int) -> "LinearOperator":
+        """The map of one prompt alone: a batch of 1."""
+
+    def dense(self) -> Tensor:
+        """The matrices, (batch, rows, cols), from products with the unit vectors of the smaller side."""
+        if self.cols <= self.rows:
+            return torch.cat([self.mv(unit) for unit in self.unit_blocks(self.cols)], dim=2)
+        return torch.cat([self.rmv(unit).mT for unit in self.unit_blocks(self.rows)], dim=1)
+
+    def frobenius_squared(self) -> Tensor | None:
+        """||J||_F^2 for each prompt where a closed form exists, else None."""
+        return None
+
+    def unit_blocks(self, size: int) -> Iterator[Tensor]:
+        """The unit vectors of R^size, in blocks whose images stay under the memory bound."""
+        width = chunk_width(self.batch * max(self.rows, self.cols), self.dtype)
+        for start in range(0, size, width):
+            stop = min(start + width, size)
+            block = torch.zeros(size, stop - start, dtype=self.dtype, device=self.device)
+            block[start:stop] = torch.eye(stop - start, dtype=self.dtype, device=self.device)
+            yield block.expand(self.batch, -1, -1)
+
+    @property
+    def T(self) -> "LinearOperator":
+        """The transposed operator."""
+        return Transposed(self)
+
+    def __matmul__(self, other: "LinearOperator") -> "LinearOperator":
+        return Product(self, other)
+
+    def __add__(self, other: "LinearOperator") -> "LinearOperator":
+        return Sum([self, other])
+
+    def _like(self, other: "LinearOperator", rows: int, cols: int, batch: int) -> None:
+        self.batch, self.rows, self.cols = batch, rows, cols
+        self.dtype, self.device = other.dtype, other.device
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(batch={self.batch}, rows={self.rows}, cols={self.cols})"
+
+
+class Dense(LinearOperator):
+    """An explicit matrix (rows, cols), or one for each prompt (batch, rows, cols)."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self.matrix = matrix if matrix.ndim == 3 else matrix.unsqueeze(0)
+        self.batch, self.rows, self.cols = self.matrix.shape
+        self.dtype, self.device = matrix.dtype, matrix.device
+
+    def mv(self, x: Tensor) -> Tensor:
+        """Matrix product."""
+        return self.matrix @ x
+
+    def rmv(self, y: Tensor) -> Tensor:
+        """Product with the transposed matrix."""
+        return self.matrix.mT @ y
+
+    def prompt(self, index: int) -> "Dense":
+        """One matrix of the batch."""
+        return Dense(self.matrix[index % self.batch])
+
+    def dense(self) -> Tensor:
+        """The matrix itself."""
+        return self.matrix
+
+    def frobenius_squared(self) -> Tensor:
+        """Sum of squared entries."""
+        return self.matrix.square().sum(dim=(1, 2))
+
+
+class Identity(LinearOperator):
+    """The identity on R^size."""
+
+    def __init__(self, size: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.batch, self.rows, self.cols, self.dtype, self.device = 1, size, size, dtype, device
+
+    def mv(self, x: Tensor) -> Tensor:
+        """The block as it came."""
+        return x
+
+    def rmv(self, y: Tensor) -> Tensor:
+        """The block as it came."""
+        return y
+
+    def prompt(self, index: int) -> "Identity":  # noqa: ARG002
+        """The same for every prompt."""
+        return self
+
+    def frobenius_squared(self) -> Tensor:
+        """The dimension."""
+        return torch.full((1,), float(self.rows), dtype=self.dtype, device=self.device)
+
+
+class Transposed(LinearOperator):
+    """J^T."""
+
+    def __init__(self, base: LinearOperator) -> None:
+        self.base = base
+        self._like(base, rows=base.cols, cols=base.rows, batch=base.batch)
+
+    def mv(self, x: Tensor) -> Tensor:
+        """J^T x."""
+        return self.base.rmv(x)
+
+    def rmv(self, y: Tensor) -> Tensor:
+        """J y."""
+        return self.base.mv(y)
+
+    def prompt(self, index: int) -> LinearOperator:
+        """One prompt's map, transposed."""
+        return Transposed(self.base.prompt(index))
+
+    def dense(self) -> Tensor:
+        """The base's matrix, transposed."""
+        return self.base.dense().mT
+
+    def frobenius_squared(self) -> Tensor | None:
+        """The base's."""
+        return self.base.frobenius_squared()
+
+    @property
+    def T(self) -> LinearOperator:
+        """The base itself."""
+        return self.base
+
+
+class Product(LinearOperator):
+    """left right: first `right`, then `left`."""
+
+    def __init__(self, left: LinearOperator, right: LinearOperator) -> None:
+        _check_same("columns of the left factor and rows of the right one", left.cols, right.rows)
+        self.left, self.right = left, right
+        self._like(left, rows=left.rows, cols=right.cols, batch=_common_batch([left, right]))
+
+    def mv(self, x: Tensor) -> Tensor:
+        """left (right x)."""
+        return self.left.mv(self.right.mv(x))
+
+    def rmv(self, y: Tensor) -> Tensor:
+        """right^T (left^T y)."""
+        return self.right.rmv(self.left.rmv(y))
+
+    def prompt(self, index: int) -> LinearOperator:
+        """Product of the factors' maps for one prompt."""
+        return Product(self.left.prompt(index), self.right.prompt(index))
+
+
+class Sum(LinearOperator):
+    """The sum of operators of one shape."""
+
+    def __init__(self, terms: Sequence[LinearOperator]) -> None:
+        self.terms = tuple(terms)
+        first = self.terms[0]
+        for term in self.terms:
+            _check_same("shapes of the terms", (term.rows, term.cols), (first.rows, first.cols))
+        self._like(first, rows=first.rows, cols=first.cols, batch=_common_batch(self.terms))
+
+    def mv(self, x: Tensor) -> Tensor:
+        """Sum of the terms' images."""
+        return add(term.mv(x) for term in self.terms)
+
+    def rmv(self, y: Tensor) -> Tensor:
+        """Sum of the terms' transposed images."""
+        return add(term.rmv(y) for term in self.terms)
+
+    def prompt(self, index: int) -> LinearOperator:
+        """Sum of the terms' maps for one prompt."""
+        return Sum([term.prompt(index) for term in self.terms])
+
+
+class HStack(LinearOperator):
+    """[J_1 J_2 ...]: side by side, reading stacked inputs into one output."""
+
+    def __init__(self, blocks: Sequence[LinearOperator]) -> None:
+        self.blocks = tuple(blocks)
+        first = self.blocks[0]
+        for block in self.blocks:
+            _check_same("rows of the blocks", block.rows, first.rows)
+        cols = sum(block.cols for block in self.blocks)
+        self._like(first, rows=first.rows, cols=cols, batch=_common_batch(self.blocks))
+
+    def mv(self, x: Tensor) -> Tensor:
+        """Sum over blocks of J_i x_i."""
+        parts = x.split([block.cols for block in self.blocks], dim=1)
+        return add(block.mv(part) for block, part in zip(self.blocks, parts, strict=True))
+
+    def rmv(self, y: Tensor) -> Tensor:
+        """The blocks' transposed images, stacked."""
+        return cat_blocks([block.rmv(y) for block in self.blocks])
+
+    def prompt(self, index: int) -> LinearOperator:
+        """The blocks' maps for one prompt, side by side."""
+        return HStack([block.prompt(index) for block in self.blocks])
+
+    def dense(self) -> Tensor:
+        """The blocks' matrices, side by side."""
+        return cat_blocks([block.dense() for block in self.blocks], dim=2)
+
+    def frobenius_squared(self) -> Tensor | None:
+        """Sum over blocks, where each has a closed form."""
+        norms = [block.frobenius_squared() for block in self.blocks]
+        known = [norm for norm in norms if norm is not None]
+        return add(iter(known)) if len(known) == len(norms) else None
+
+
+class Scaled(LinearOperator):
+    """diag(left) J diag(right): masks rows and columns, or changes their units.
+
+    `left` is (batch or 1, rows), `right` is (batch or 1, cols).
+    """
+
+    base: LinearOperator
+    left: Tensor
+    right: Tensor
+
+    def __init__(self, base: LinearOperator, left: Tensor, right: Tensor) -> None:
+        _check_same("left scales and rows", left.shape[-1], base.rows)
+        _check_same("right scales and columns", right.shape[-1], base.cols)
+        self.base, self.left, self.right = base, left, right
+        if isinstance(base, Scaled):  # scales of scales are scales: keep the closed forms of the innermost base
+            self.base, self.left, self.right = base.base, left * base.left, right * base.right
+        batch = max(base.batch, left.shape[0], right.shape[0])
+        self._like(base, rows=base.rows, cols=base.cols, batch=batch)
+
+    def mv(self, x: Tensor) -> Tensor:
+        """left * J (right * x)."""
+        return self.left.unsqueeze(2) * self.base.mv(self.right.unsqueeze(2) * x)
+
+    def rmv(self, y: Tensor) -> Tensor:
+        """right * J^T (left * y)."""
+        return self.right.unsqueeze(2) * self.base.rmv(self.left.unsqueeze(2) * y)
+
+    def prompt(self, index: int) -> LinearOperator:
+        """One prompt's map and scales."""
+        left, right = (scale[index % scale.shape[0]].unsqueeze(0) for scale in (self.left, self.right))
+        return Scaled(self.base.prompt(index), left, right)
+
+    def dense(self) -> Tensor:
+        """The base's matrix, rows and columns scaled."""
+        return self.left.unsqueeze(2) * self.base.dense() * self.right.unsqueeze(1)
+
+    def frobenius_squared(self) -> Tensor | None:
+        """Closed where the base is a matrix already: its entries are at hand."""
+        return self.dense().square().sum(dim=(1, 2)) if isinstance(self.base, Dense) else None
+
+
+def hstack(blocks: Sequence[LinearOperator]) -> LinearOperator:
+    """[J_1 J_2 ...]; one block stays itself."""
+    return blocks[0] if len(blocks) == 1 else HStack(blocks)
+
+
+def vstack(blocks: Sequence[LinearOperator]) -> LinearOperator:
+    """J_1 above J_2 above ...: one input into stacked outputs."""
+    return blocks[0] if len(blocks) == 1 else HStack([block.T for block in blocks]).T
+
+
+def chunk_width(length: int, dtype: torch.dtype) -> int:
+    """How many vectors of this many numbers fit under the memory bound; at least one."""
+    return max(1, MEMORY_BOUND // max(1, length * dtype.itemsize))
+
+
+def cat_blocks(blocks: Sequence[Tensor], dim: int = 1) -> Tensor:
+    """Concatenates blocks whose batches may be 1 or B."""
+    batch = max(block.shape[0] for block in blocks)
+    return torch.cat([block.expand(batch, -1, -1) for block in blocks], dim=dim)
+
+
+def add(terms: Iterator[Tensor]) -> Tensor:
+    """Sum of tensors, broadcast against each other."""
+    total = next(terms)
+    for term in terms:
+        total = total + term
+    return total
+
+
+def _common_batch(operators: Sequence[LinearOperator]) -> int:
+    batches = {operator.batch for operator in operators} - {1}
+    assert len(batches) <= 1, f"operators of different batches: {sorted(batches)}"
+    return batches.pop() if batches else 1
+
+
+def _check_same(what: str, left: object, right: object) -> None:
+    assert left == right, f"the {what} must agree: {left} and {right}"

@@ -1,0 +1,123 @@
+"""Maps along all paths at once: the macro map `J_M` and its branches, by sweeps in topological order.
+
+The number of directed paths is exponential in the depth; a sweep visits every edge once. Forwards,
+`x_v = sum_u rho_{u->v} x_u` from the sources on; transposed, cotangents run the same way back.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from eics.circuit import Edge
+from eics.linearize import LinearizedCircuit
+from eics.operators import LinearOperator, cat_blocks
+
+
+class PathMap(LinearOperator):
+    """From the stacked sources that reach `targets` to the stacked targets: the sum over all paths.
+
+    A target that is itself a source is reached by the empty path, the identity.
+    """
+
+    def __init__(self, linearized: LinearizedCircuit, targets: Sequence[str]) -> None:
+        circuit = linearized.circuit
+        upstream = circuit.ancestors(targets)
+        self.linearized, self.targets = linearized, tuple(targets)
+        self.sources = tuple(node for node in circuit.sources if node in upstream)
+        self.swept = tuple(node for node in circuit.inner if node in upstream)
+        self.batch, self.dtype = linearized.batch, linearized.dtype
+        self.device = linearized.stalks[circuit.order[0]].activation.device
+        self.rows = sum(linearized.stalks[node].dim for node in self.targets)
+        self.cols = sum(linearized.stalks[node].dim for node in self.sources)
+        self._last_use = self._last_uses()
+
+    def mv(self, x: Tensor) -> Tensor:
+        """One sweep forwards."""
+        values = self._split(x, self.sources)
+        for node in self.swept:
+            values[node] = self.linearized.carry(node, values)
+            for done in self._last_use.get(node, ()):
+                del values[done]
+        return cat_blocks([values[node] for node in self.targets])
+
+    def rmv(self, y: Tensor) -> Tensor:
+        """One sweep backwards."""
+        cotangents = self._split(y, self.targets)
+        for _ in sweep_back(self.linearized, self.swept, cotangents):
+            pass
+        return cat_blocks(
+            [
+                self._masked(node, cotangents[node]) if node in cotangents else self._zeros(node, y)
+                for node in self.sources
+            ]
+        )
+
+    def prompt(self, index: int) -> "PathMap":
+        """The paths' map for one prompt."""
+        return PathMap(self.linearized.prompt(index), self.targets)
+
+    def _split(self, block: Tensor, nodes: Sequence[str]) -> dict[str, Tensor]:
+        parts = block.split([self.linearized.stalks[node].dim for node in nodes], dim=1)
+        return {node: self._masked(node, part) for node, part in zip(nodes, parts, strict=True)}
+
+    def _masked(self, node: str, block: Tensor) -> Tensor:
+        stalk = self.linearized.stalks[node]
+        return block if stalk.mask is None else block * stalk.weights.unsqueeze(2)
+
+    def _zeros(self, node: str, like: Tensor) -> Tensor:
+        return like.new_zeros(like.shape[0], self.linearized.stalks[node].dim, like.shape[2])
+
+    def _last_uses(self) -> dict[str, list[str]]:
+        """Which values a sweep may forget after computing a node: memory follows the width of the graph."""
+        last: dict[str, str] = {}
+        for node in self.swept:
+            for edge in self.linearized.circuit.parents[node]:
+                last[edge.source] = node
+        freed: dict[str, list[str]] = {}
+        for source, node in last.items():
+            if source not in self.targets:
+                freed.setdefault(node, []).append(source)
+        return freed
+
+
+def sweep_back(
+    linearized: LinearizedCircuit, nodes: Sequence[str], cotangents: dict[str, Tensor]
+) -> Iterator[tuple[str, Tensor]]:
+    """Pulls cotangents back through `nodes` (in topological order), yielding each node with its whole one.
+
+    `cotangents` holds those of the targets, is used up on the way, and ends with those of the sources. A node
+    that reaches a target only through edges that carry nothing has none and is passed over.
+    """
+    for node in reversed(nodes):
+        if node not in cotangents:
+            continue
+        cotangent = cotangents.pop(node)
+        yield node, cotangent
+        for edge, back in linearized.pull(node, cotangent).items():
+            known = cotangents.get(edge.source)
+            cotangents[edge.source] = back if known is None else known + back
+
+
+def macro_map(linearized: LinearizedCircuit) -> PathMap:
+    """J_M: stacked sources to stacked sinks."""
+    return PathMap(linearized, linearized.circuit.sinks)
+
+
+def branch_maps(linearized: LinearizedCircuit) -> dict[Edge, LinearOperator]:
+    """One part for each carrying edge into a sink: the paths that end with that edge.
+
+    `rho_{u->s}` after all paths to `u`. Its rows are the stalk of that sink and its columns the sources that
+    reach `u`; put back among all sinks and sources, the branches add up to `J_M`.
+    """
+    sinks = set(linearized.circuit.sinks)
+    return {
+        edge: linearized.edge_map(edge) @ PathMap(linearized, [edge.source])
+        for edge in linearized.edges
+        if edge.target in sinks
+    }
+
+
+def coordinate_sizes(linearized: LinearizedCircuit, nodes: Sequence[str]) -> Tensor:
+    """How many coordinates of these nodes' stalks count, for each prompt: (B,)."""
+    return torch.stack([linearized.stalks[node].size for node in nodes]).sum(dim=0)
