@@ -1,0 +1,196 @@
+"""The sheaf term: how far the observed activations are from being explained along the circuit's edges.
+
+    C_sh = sqrt(sum_e ||rho_e a_u - a_v||^2) / (eps + sqrt(sum_e ||a_u||^2 + ||a_v||^2))      (equation 2)
+
+`residual="edge"` is that. `"joint"` has one term for each node with parents, with the sum over its parents in
+place of one parent. `"propagated"` runs the linearized circuit from its sources by itself and compares at the
+sinks. `metric="relative"` measures each term position by position in its own units.
+
+A local residual says nothing of whether it matters to the output; never call it faithfulness.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from eics.circuit import Edge
+from eics.linearize import LinearizedCircuit, Stalk
+from eics.operators import chunk_width
+from eics.paths import sweep_back
+
+EPS = 1e-8
+
+
+@dataclass(frozen=True)
+class Term:
+    """One summand of the numerator by position, and what it is measured against.
+
+    `residual` is (B, T). `energy` is (B, T) where the metric goes by position, else (B, 1).
+    """
+
+    name: Edge | str
+    residual: Tensor
+    energy: Tensor
+    positions: Tensor | None
+
+
+@dataclass(frozen=True)
+class SheafTerm:
+    """C_sh for each prompt, and who makes it.
+
+    Attributes:
+        c_sh: (B,).
+        names: edges, or nodes where the residual goes by node.
+        residual: squared residual of each name in the chosen metric, (B, names).
+        share: of the numerator, (B, names); sums to 1, or is 0 where there is no residual at all.
+        first_position: share of token position 0, (B,); None where no stalk has positions.
+    """
+
+    c_sh: Tensor
+    names: tuple[Edge | str, ...]
+    residual: Tensor
+    share: Tensor
+    first_position: Tensor | None
+
+
+def sheaf_term(linearized: LinearizedCircuit, *, residual: str = "edge", metric: str = "euclidean") -> SheafTerm:
+    """C_sh in one of its three forms and two metrics."""
+    if residual == "propagated":
+        return _propagated(linearized, metric)
+    terms = _edge_terms if residual == "edge" else _joint_terms
+    return _combine(list(terms(linearized, metric)), metric, linearized.batch)
+
+
+def _edge_terms(linearized: LinearizedCircuit, metric: str) -> Iterator[Term]:
+    """||rho a_u - a_v||^2 for each edge; an entry's parents go through its map in one block."""
+    for node in linearized.circuit.inner:
+        for entry in linearized.entries[node]:
+            width = chunk_width(linearized.batch * max(entry.operator.rows, entry.operator.cols), linearized.dtype)
+            for start in range(0, len(entry.edges), width):
+                edges = entry.edges[start : start + width]
+                parents = torch.stack([linearized.stalks[edge.source].flat for edge in edges], dim=2)
+                images = entry.operator.mv(parents)
+                for column, edge in enumerate(edges):
+                    predicted = images[:, :, column].view_as(linearized.stalks[node].activation)
+                    yield _edge_term(edge, predicted, linearized, metric)
+
+
+def _edge_term(edge: Edge, predicted: Tensor, linearized: LinearizedCircuit, metric: str) -> Term:
+    target = linearized.stalks[edge.target]
+    observed = target.activation
+    if metric == "relative":
+        energy = by_position(predicted) + by_position(observed)
+    else:
+        source = linearized.stalks[edge.source].activation
+        energy = (by_position(source).sum(dim=1) + by_position(observed).sum(dim=1)).unsqueeze(1)
+    return Term(edge, by_position(predicted - observed), energy, target.positions)
+
+
+def _joint_terms(linearized: LinearizedCircuit, metric: str) -> Iterator[Term]:
+    """||sum_u rho a_u - (a_v - b_v)||^2 against ||sum_u rho a_u||^2 + ||a_v - b_v||^2, for each node."""
+    observed = _columns(linearized)
+    for node in linearized.circuit.inner:
+        stalk = linearized.stalks[node]
+        explained = linearized.carry(node, observed).view_as(stalk.activation)
+        to_explain = stalk.activation - stalk.constant
+        energy = by_position(explained) + by_position(to_explain)
+        if metric == "euclidean":
+            energy = energy.sum(dim=1, keepdim=True)
+        yield Term(node, by_position(explained - to_explain), energy, stalk.positions)
+
+
+def _combine(terms: Sequence[Term], metric: str, batch: int) -> SheafTerm:
+    if metric == "relative":
+        ratios = [torch.where(t.energy > 0, t.residual / torch.where(t.energy > 0, t.energy, 1.0), 0.0) for t in terms]
+        counted = sum((t.energy > 0).sum(dim=1) for t in terms)
+        residual = torch.stack([ratio.sum(dim=1) for ratio in ratios], dim=1)
+        c_sh = (residual.sum(dim=1) / torch.as_tensor(counted).clamp(min=1)).sqrt()
+    else:
+        ratios = [term.residual for term in terms]
+        residual = torch.stack([ratio.sum(dim=1) for ratio in ratios], dim=1)
+        energy = torch.stack([term.energy.sum(dim=1) for term in terms], dim=1).sum(dim=1)
+        c_sh = residual.sum(dim=1).sqrt() / (EPS + energy.sqrt())
+    total = residual.sum(dim=1)
+    return SheafTerm(
+        c_sh=c_sh,
+        names=tuple(term.name for term in terms),
+        residual=residual,
+        share=_divide(residual, total.unsqueeze(1)),
+        first_position=_first_position(ratios, [term.positions for term in terms], total, batch),
+    )
+
+
+def _propagated(linearized: LinearizedCircuit, metric: str) -> SheafTerm:
+    """`p_v = a_v` at sources, `p_v = b_v + sum_u rho p_u` elsewhere; ||a - p|| over the sinks, and its causes.
+
+    The error `e = a - p` obeys `e_v = r_v + sum_u rho e_u` with the joint residuals `r_v`. So with the sinks'
+    (weighted) errors as cotangents, one transposed sweep gives `<r_v carried to the sinks, error>` for all v.
+    """
+    circuit, stalks = linearized.circuit, linearized.stalks
+    propagated = {node: stalks[node].flat.unsqueeze(2) for node in circuit.sources}
+    for node in circuit.inner:
+        propagated[node] = linearized.carry(node, propagated) + stalks[node].flat_constant.unsqueeze(2)
+    terms = [_sink_term(node, stalks[node], propagated[node].squeeze(2), metric) for node in circuit.sinks]
+    whole = _combine(terms, metric, linearized.batch)
+    cotangents = {}
+    for node, term in zip(circuit.sinks, terms, strict=True):
+        error = stalks[node].activation - propagated[node].view_as(stalks[node].activation)
+        if metric == "relative":
+            error = _divide(error, term.energy.unsqueeze(2))
+        cotangents[node] = error.flatten(1).unsqueeze(2)
+    total = whole.residual.sum(dim=1)
+    shares = _carried_shares(linearized, cotangents, total)
+    return SheafTerm(whole.c_sh, circuit.inner, *shares, whole.first_position)
+
+
+def _sink_term(node: str, stalk: Stalk, propagated: Tensor, metric: str) -> Term:
+    expected = propagated.view_as(stalk.activation)
+    energy = by_position(stalk.activation - stalk.constant) + by_position(expected - stalk.constant)
+    if metric == "euclidean":
+        energy = energy.sum(dim=1, keepdim=True)
+    return Term(node, by_position(stalk.activation - expected), energy, stalk.positions)
+
+
+def _carried_shares(
+    linearized: LinearizedCircuit, cotangents: dict[str, Tensor], total: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Local squared residuals and carried shares of the nodes with parents, (B, nodes) each."""
+    circuit, stalks, observed = linearized.circuit, linearized.stalks, _columns(linearized)
+    residuals = {
+        node: (stalks[node].flat - stalks[node].flat_constant).unsqueeze(2) - linearized.carry(node, observed)
+        for node in circuit.inner
+    }
+    carried = dict.fromkeys(circuit.inner, torch.zeros_like(total))
+    for node, cotangent in sweep_back(linearized, circuit.inner, cotangents):
+        carried[node] = (residuals[node] * cotangent).sum(dim=(1, 2))
+    local = torch.stack([residual.square().sum(dim=(1, 2)) for residual in residuals.values()], dim=1)
+    return local, _divide(torch.stack(list(carried.values()), dim=1), total.unsqueeze(1))
+
+
+def _columns(linearized: LinearizedCircuit) -> dict[str, Tensor]:
+    """The observed activations as blocks of one vector."""
+    return {node: stalk.flat.unsqueeze(2) for node, stalk in linearized.stalks.items()}
+
+
+def by_position(stalk: Tensor) -> Tensor:
+    """Squared norm at each position: (B, T, d) to (B, T)."""
+    return stalk.square().sum(dim=2)
+
+
+def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """Quotient, 0 where the denominator is 0."""
+    return torch.where(denominator > 0, numerator / torch.where(denominator > 0, denominator, 1.0), 0.0)
+
+
+def _first_position(
+    parts: Sequence[Tensor], positions: Sequence[Tensor | None], total: Tensor, batch: int
+) -> Tensor | None:
+    if all(known is None for known in positions):
+        return None
+    at_first = total.new_zeros(batch)
+    for part, known in zip(parts, positions, strict=True):
+        if known is not None:
+            at_first = at_first + part[:, known == 0].sum(dim=1)
+    return _divide(at_first, total)
