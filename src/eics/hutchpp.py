@@ -1,0 +1,61 @@
+"""The small-alpha form of EI from ||J||_F^2, in closed form or by Hutch++ (Meyer, Musco, Musco, Woodruff 2021).
+
+    EI(J) = 1/2 sum_i log(1 + alpha sigma_i^2)  ~  alpha/2 ||J||_F^2      for alpha sigma_max^2 << 1
+
+Hutch++ splits `tr(A) = tr(Q^T A Q) + tr((I-QQ^T) A (I-QQ^T))` with Q an orthonormal basis of A times half of the
+probes: the large eigenvalues are summed exactly and only the rest is sampled, with the other half. With
+A = J^T J a quadratic form `x^T A x = ||J x||^2` costs one product.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from eics.operators import LinearOperator
+from eics.spectrum import Alpha, Estimate, Gram, Spectrum
+
+
+@dataclass(frozen=True)
+class SmallAlpha(Spectrum):
+    """||J||_F^2 with its standard error, and how many singular values can be non-zero; (B,) each."""
+
+    norm_squared: Tensor
+    stderr: Tensor
+    rank: Tensor
+    method: str
+    exact: bool
+
+    def ei(self, alpha: Alpha) -> Estimate:
+        """alpha/2 ||J||_F^2, with bounds on the true EI that follow from the norm alone.
+
+        log(1 + x) is concave, so a given norm carries least when one singular value has it all and most when
+        all share it: `log(1 + x)/2 <= EI <= r log(1 + x/r)/2 <= x/2` with `x = alpha ||J||_F^2`. The first is
+        above `(x - x^2/2)/2`; the last is the small-alpha form itself.
+        """
+        x = alpha * self.norm_squared
+        rank = self.rank.clamp(min=1).to(x.dtype)
+        lower, upper = 0.5 * torch.log1p(x), 0.5 * rank * torch.log1p(x / rank)
+        return Estimate(0.5 * x, 0.5 * alpha * self.stderr, lower, upper)
+
+
+def small_alpha(
+    operator: LinearOperator, gram: Gram, rank: Tensor, *, probes: int, stream: torch.Generator
+) -> SmallAlpha:
+    """The closed form where the operator has one, Hutch++ elsewhere."""
+    closed = operator.frobenius_squared()
+    if closed is not None:
+        return SmallAlpha(closed, torch.zeros_like(closed), rank, method="closed form", exact=True)
+    trace, stderr = hutchpp(gram, probes=probes, stream=stream)
+    return SmallAlpha(trace, stderr, rank, method="hutch++", exact=False)
+
+
+def hutchpp(gram: Gram, *, probes: int, stream: torch.Generator) -> tuple[Tensor, Tensor]:
+    """tr(A) and its standard error, (B,) each, from `probes` vectors: half of them sketch, half sample."""
+    drawn = gram.probes(probes, stream)
+    sketch, samples = drawn.split([probes // 2, probes - probes // 2], dim=2)
+    basis = torch.linalg.qr(gram.mv(sketch)).Q
+    captured = gram.half(basis).square().sum(dim=(1, 2))
+    rest = samples - basis @ (basis.mT @ samples)
+    forms = gram.half(rest).square().sum(dim=1)  # (B, k)
+    return captured + forms.mean(dim=1), forms.std(dim=1) / forms.shape[1] ** 0.5

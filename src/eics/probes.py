@@ -1,0 +1,28 @@
+"""Random probes, each stream from a seed of its own.
+
+A stream is keyed by the user's seed and by what it is for, so that no estimate shares random numbers with
+another, and adding a node to a circuit changes no other node's estimate. Signs are drawn on the CPU, row by
+row: the same on every device, and a padded prompt sees the same probe on its own positions.
+"""
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+
+def generator(seed: int, purpose: str) -> torch.Generator:
+    """A stream for one purpose.
+
+    >>> a, b = (torch.rand(1, generator=generator(0, purpose)) for purpose in ("macro", "a1.h2"))
+    >>> bool(a == b)
+    False
+    """
+    digest = hashlib.blake2b(f"{seed}:{purpose}".encode(), digest_size=8).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
+
+
+def signs(rows: int, count: int, stream: torch.Generator, like: Tensor) -> Tensor:
+    """`count` Rademacher vectors as columns, (1, rows, count), in the dtype and on the device of `like`."""
+    bits = torch.randint(0, 2, (rows, count), generator=stream, dtype=torch.int8)
+    return (2 * bits - 1).to(like.dtype).to(like.device).unsqueeze(0)
