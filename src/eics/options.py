@@ -1,0 +1,147 @@
+"""What can be chosen, in one place: the Python call, the command line and the record all read it here.
+
+>>> Options(mode="quick")
+Traceback (most recent call last):
+    ...
+eics.errors.OptionError: The 'mode' option must be one of exact, lanczos, fast. Got 'quick' instead.
+>>> WELL_POSED.metric, PAPER.metric
+('relative', 'euclidean')
+>>> dict(**PAPER)["alpha"]
+1.0
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from eics.errors import OptionError
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "mode": ("exact", "lanczos", "fast"),
+    "linearization": ("jacobian", "frozen"),
+    "residual": ("edge", "joint", "propagated"),
+    "parts": ("nodes", "branches"),
+    "metric": ("euclidean", "relative"),
+    "emergence": ("difference", "intensive"),
+    "positions": ("all", "no_sink", "last"),
+    "readout": ("final_norm", "logits", "tokens"),
+    "factorization": ("svd", "cholesky"),
+}
+
+
+def _is_positive(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 < value < math.inf
+
+
+def _check_whole(name: str, value: Any, *, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise OptionError.of(name, f"a whole number >= {least}", value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to score. The defaults are the paper's; `**options` unpacks into keywords.
+
+    Attributes:
+        alpha: signal-to-noise scale of the EI proxy, > 0; or `auto`, calibrated on the prompts given.
+        mode: `exact`, `lanczos` (stochastic quadrature, or top-k) or `fast` (small-alpha form).
+        linearization: `jacobian` or `frozen`.
+        residual: C_sh by `edge` (equation 2), `joint` by node, or `propagated` to the sinks.
+        parts: what dEI subtracts: `nodes` (equation 3) or `branches`.
+        metric: `euclidean`, or `relative`: each stalk in its own units, position by position.
+        emergence: `difference` (equation 3, clipped at 0) or `intensive` (nats for each channel).
+        positions: `all`, `no_sink` (from the second token on) or `last`.
+        readout: what the stalk of `logits` is; a matter of models, unused by explicit circuits.
+        seed: of the probes.
+        node_probes, macro_probes: probes for a part and for the macro map, in `lanczos` and `fast`.
+        steps: Lanczos steps for each probe.
+        top_k: in `lanczos`, count only the k largest singular values instead of sampling.
+        factorization: in `exact`, `svd` (every alpha at once) or `cholesky` (fastest for one alpha).
+        target: for `alpha="auto"`, the median macro EI in nats for each read-out dimension. The default,
+            log(2)/2, is a dimension whose signal equals its noise.
+        curve: keep dEI over a range of alpha in the result.
+        laplacian: keep kernel dimension, lambda2, spectral gap and projection distance in the diagnostics.
+    """
+
+    alpha: float | str = 1.0
+    mode: str = "exact"
+    linearization: str = "jacobian"
+    residual: str = "edge"
+    parts: str = "nodes"
+    metric: str = "euclidean"
+    emergence: str = "difference"
+    positions: str = "all"
+    readout: str = "final_norm"
+    seed: int = 0
+    node_probes: int = 8
+    macro_probes: int = 12
+    steps: int = 10
+    top_k: int | None = None
+    factorization: str = "svd"
+    target: float = 0.5 * math.log(2.0)
+    curve: bool = False
+    laplacian: bool = False
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise OptionError.of(name, f"one of {', '.join(choices)}", getattr(self, name))
+        if self.alpha != "auto" and not _is_positive(self.alpha):
+            raise OptionError.of("alpha", "a finite number > 0, or 'auto'", self.alpha)
+        if not _is_positive(self.target):
+            raise OptionError.of("target", "a finite number > 0", self.target)
+        for name in ("node_probes", "macro_probes"):
+            # Hutch++ halves the probes, and a standard error needs two samples.
+            _check_whole(name, getattr(self, name), least=4)
+        _check_whole("steps", self.steps, least=1)
+        _check_whole("seed", self.seed, least=0)
+        if self.top_k is not None:
+            _check_whole("top_k", self.top_k, least=1)
+            if self.mode != "lanczos":
+                raise OptionError.of("top_k", f"used with mode 'lanczos', not {self.mode!r}", self.top_k)
+
+    def with_(self, **changes: Any) -> "Options":
+        """The same options but for these; an unknown name is refused."""
+        unknown = sorted(set(changes) - set(self.keys()))
+        if unknown:
+            known = ", ".join(self.keys())
+            raise OptionError(f"Unknown option {unknown[0]!r}. The options are {known}.")
+        return replace(self, **changes)
+
+    def keys(self) -> list[str]:
+        """Option names; with `[]` below this lets `**options` work."""
+        return [field.name for field in fields(self)]
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+
+PAPER = Options()
+"""The literal score, as the paper prints it."""
+
+WELL_POSED = Options(
+    metric="relative",
+    emergence="intensive",
+    positions="no_sink",
+    linearization="frozen",
+    residual="joint",
+    parts="nodes",
+    alpha=1.0,
+)
+"""The companion in which no choice of units matters and nothing grows with the circuit or the prompt."""
+
+PRESETS = {"paper": PAPER, "well-posed": WELL_POSED}
+
+
+def resolve(preset: "Options | str", changes: dict[str, Any]) -> Options:
+    """A preset, by name or itself, with changes."""
+    if isinstance(preset, str):
+        if preset not in PRESETS:
+            raise OptionError.of("preset", f"one of {', '.join(PRESETS)}, or an Options", preset)
+        preset = PRESETS[preset]
+    return preset.with_(**changes)
