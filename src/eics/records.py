@@ -1,0 +1,165 @@
+"""Records on disk: JSON lines or Parquet, told apart by the file's ending when writing, by content when reading.
+
+JSON lines is written as it goes, one line a prompt, so that a killed run keeps what it finished. Parquet has a
+fixed schema: maps for `ei_parts` and `stderr`, lists of structs for `edges` and `nodes`, and JSON text for what
+has no fixed shape (`diagnostics`, `curve`) or type (`id`).
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from eics.errors import RecordError
+from eics.result import Score, Scores
+
+_JSON_COLUMNS = ("id", "diagnostics", "curve")
+_MAP_COLUMNS = ("ei_parts", "stderr")
+_PARQUET_MAGIC = b"PAR1"
+
+
+def write_records(scores: Iterable[Score], path: str | Path) -> None:
+    """Writes results to `.jsonl` or `.parquet`.
+
+    >>> import tempfile
+    >>> from eics.result import failed
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_records([failed("a", "too long")], folder + "/scores.jsonl")
+    ...     read_records(folder + "/scores.jsonl")
+    Scores of 1 prompts
+      Score(id='a', failed: too long)
+    """
+    path = Path(path)
+    check_path(path)
+    (_write_jsonl if path.suffix == ".jsonl" else _write_parquet)(scores, path)
+
+
+def check_path(path: Path) -> None:
+    """Refuses, before any work is done, a path that records could not be written to."""
+    if path.suffix not in (".jsonl", ".parquet"):
+        raise RecordError(f"Records are written to a file ending in .jsonl or .parquet. Got {str(path)!r}.")
+    if not path.parent.is_dir():
+        raise RecordError(f"The folder for the records must exist. Got {str(path)!r}: make {str(path.parent)!r} first.")
+
+
+def read_records(path: str | Path) -> Scores:
+    """Reads what `write_records` wrote; an unreadable line is an error that names it."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            is_parquet = file.read(4) == _PARQUET_MAGIC
+    except OSError as error:
+        raise RecordError(
+            f"The records must be a file that can be read. Got {str(path)!r}: {error.strerror}."
+        ) from None
+    return Scores(_read_parquet(path) if is_parquet else _read_jsonl(path))
+
+
+def to_line(score: Score) -> str:
+    """The record as one line of JSON."""
+    return json.dumps(score.to_record(), allow_nan=False, ensure_ascii=False)
+
+
+def _write_jsonl(scores: Iterable[Score], path: Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for score in scores:
+            file.write(to_line(score) + "\n")
+            file.flush()
+
+
+def _read_jsonl(path: Path) -> Iterator[Score]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise RecordError(f"Records must be JSON lines or Parquet. {str(path)!r} is neither.") from None
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield Score.from_record(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise RecordError(f"Line {number} of {str(path)!r} must be a JSON object: {error}.") from None
+        except RecordError as error:
+            raise RecordError(f"Line {number} of {str(path)!r}: {error}") from None
+
+
+def _write_parquet(scores: Iterable[Score], path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [_to_row(score.to_record()) for score in scores]
+    pq.write_table(pa.Table.from_pylist(rows, schema=_schema()), path)
+
+
+def _read_parquet(path: Path) -> Iterator[Score]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows = pq.read_table(path).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise RecordError(f"{str(path)!r} must be a Parquet file of records: {error}.") from None
+    for number, row in enumerate(rows):
+        try:
+            yield Score.from_record(_from_row(row))
+        except (RecordError, TypeError, ValueError) as error:
+            raise RecordError(f"Row {number} of {str(path)!r}: {error}") from None
+
+
+def _to_row(record: dict[str, Any]) -> dict[str, Any]:
+    texts = {name: json.dumps(record[name], allow_nan=False) for name in _JSON_COLUMNS}
+    maps = {name: list(record[name].items()) for name in _MAP_COLUMNS}
+    return record | texts | maps
+
+
+def _from_row(row: dict[str, Any]) -> dict[str, Any]:
+    texts = {name: json.loads(row[name]) for name in _JSON_COLUMNS if isinstance(row.get(name), str)}
+    maps = {name: dict(row[name] or ()) for name in _MAP_COLUMNS if name in row}
+    return row | texts | maps
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    number, text = pa.float64(), pa.string()
+    edge = pa.struct([("source", text), ("target", text), ("port", text), ("residual", number), ("share", number)])
+    node = pa.struct([("node", text), ("residual", number), ("share", number)])
+    numbers = [
+        "eics",
+        "c_sh",
+        "consistency",
+        "dei",
+        "dei_norm",
+        "ei_macro",
+        "emergence_ratio",
+        "percentile",
+        "alpha",
+    ]
+    texts = [
+        "mode",
+        "linearization",
+        "residual",
+        "parts",
+        "metric",
+        "emergence",
+        "positions",
+        "readout",
+        "dtype",
+    ]
+    return pa.schema(
+        [
+            ("version", pa.int64()),
+            ("id", text),
+            ("status", text),
+            *((name, number) for name in numbers),
+            ("ei_parts", pa.map_(text, number)),
+            ("edges", pa.list_(edge)),
+            ("nodes", pa.list_(node)),
+            *((name, text) for name in texts),
+            ("seed", pa.int64()),
+            ("stderr", pa.map_(text, number)),
+            ("diagnostics", text),
+            ("curve", text),
+            ("reason", text),
+        ]
+    )

@@ -1,0 +1,189 @@
+"""The result of scoring one prompt, and its record: plain numbers and names, no tensors."""
+
+import html
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from eics.errors import RecordError
+
+RECORD_VERSION = 1
+STATUSES = ("ok", "clipped", "failed")
+_SHOWN_EDGES = 8
+
+
+@dataclass(frozen=True)
+class EdgeTerm:
+    """An edge's squared residual in the chosen metric and its share of all edges'."""
+
+    source: str
+    target: str
+    port: str | None
+    residual: float
+    share: float
+
+    def __str__(self) -> str:
+        return f"{self.source}->{self.target}" + (f"<{self.port}>" if self.port else "")
+
+
+@dataclass(frozen=True)
+class NodeTerm:
+    """A node's squared residual and its share of C_sh, where the residual goes by node."""
+
+    node: str
+    residual: float
+    share: float
+
+
+@dataclass(frozen=True, repr=False)
+class Score:
+    """EICS of one prompt with everything it is made of. Field names are those of the record.
+
+    Numbers are None where the prompt failed. `edges` (most inconsistent first) are the residuals of the single
+    edges whatever `residual` is; `nodes` are the terms of C_sh where it goes by node (`joint`, `propagated`).
+    """
+
+    id: str | int
+    status: str
+    eics: float | None = None
+    c_sh: float | None = None
+    consistency: float | None = None
+    dei: float | None = None
+    dei_norm: float | None = None
+    ei_macro: float | None = None
+    emergence_ratio: float | None = None
+    percentile: float | None = None
+    ei_parts: dict[str, float] = field(default_factory=dict)
+    edges: tuple[EdgeTerm, ...] = ()
+    nodes: tuple[NodeTerm, ...] = ()
+    alpha: float | None = None
+    mode: str | None = None
+    linearization: str | None = None
+    residual: str | None = None
+    parts: str | None = None
+    metric: str | None = None
+    emergence: str | None = None
+    positions: str | None = None
+    readout: str | None = None
+    dtype: str | None = None
+    seed: int | None = None
+    stderr: dict[str, float] = field(default_factory=dict)
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+    curve: dict[str, list[float]] | None = None
+    reason: str | None = None
+
+    def to_record(self) -> dict[str, Any]:
+        """The record: JSON types only, `version` first."""
+        record = asdict(self)
+        record["edges"] = [asdict(edge) for edge in self.edges]
+        record["nodes"] = [asdict(node) for node in self.nodes]
+        return {"version": RECORD_VERSION, **record}
+
+    @classmethod
+    def from_record(cls, record: Any) -> "Score":
+        """Reads a record; fields that this version does not know are dropped, missing ones are refused."""
+        if not isinstance(record, dict):
+            raise RecordError(f"A record must be a JSON object. Got {type(record).__name__}.")
+        version = record.get("version")
+        if version != RECORD_VERSION:
+            raise RecordError(f"A record must have version {RECORD_VERSION}. Got {version!r}: update eics.")
+        missing = [name for name in ("id", "status") if name not in record]
+        if missing:
+            raise RecordError(f"A record must have the field {missing[0]!r}. It has {', '.join(map(str, record))}.")
+        if record["status"] not in STATUSES:
+            raise RecordError(f"A record's status must be one of {', '.join(STATUSES)}. Got {record['status']!r}.")
+        known = {f.name: record[f.name] for f in fields(cls) if f.name in record}
+        try:
+            known["edges"] = tuple(EdgeTerm(**edge) for edge in known.get("edges") or ())
+            known["nodes"] = tuple(NodeTerm(**node) for node in known.get("nodes") or ())
+        except TypeError as error:
+            raise RecordError(f"A record's edges and nodes must have their fields. {error}.") from None
+        return cls(**known)
+
+    def __repr__(self) -> str:
+        if self.status == "failed":
+            return f"Score(id={self.id!r}, failed: {self.reason})"
+        head = (
+            f"Score(id={self.id!r}, eics={_number(self.eics)}, c_sh={_number(self.c_sh)}, "
+            f"dei_norm={_number(self.dei_norm)}, dei={_number(self.dei)} nats, {self.status})"
+        )
+        return f"{head}\n  {self.reason}" if self.reason else head
+
+    def _repr_html_(self) -> str:
+        """A small table for notebooks; every text is escaped."""
+        if self.status == "failed":
+            return f"<p><b>{html.escape(str(self.id))}</b> failed: {html.escape(str(self.reason))}</p>"
+        names = ("eics", "consistency", "c_sh", "dei_norm", "dei", "ei_macro", "emergence_ratio", "alpha")
+        values = [(name, getattr(self, name)) for name in names]
+        numbers = "".join(f"<tr><th>{n}</th><td>{_number(v)}</td></tr>" for n, v in values if v is not None)
+        edges = "".join(
+            f"<tr><td>{html.escape(str(edge))}</td><td>{edge.residual:.4g}</td><td>{edge.share:.1%}</td></tr>"
+            for edge in self.edges[:_SHOWN_EDGES]
+        )
+        reason = f"<p>{html.escape(self.reason)}</p>" if self.reason else ""
+        title = f"EICS of {html.escape(str(self.id))} ({self.status})"
+        return (
+            f"<table><caption>{title}</caption>{numbers}</table>{reason}"
+            f"<table><tr><th>worst edges</th><th>residual</th><th>share</th></tr>{edges}</table>"
+        )
+
+
+def failed(id: str | int, reason: str, **used: Any) -> Score:
+    """The result of a prompt that could not be scored."""
+    return Score(id=id, status="failed", reason=reason, **used)
+
+
+class Scores(list[Score]):
+    """A list of results that reads well, with what can only be said of all of them."""
+
+    def summary(self) -> list[str]:
+        """Sentences on the batch: how many failed or were clipped and why, and whether length decides."""
+        return list(_sentences(self))
+
+    def __repr__(self) -> str:
+        return "\n".join([f"Scores of {len(self)} prompts", *(f"  {score!r}" for score in self)])
+
+    def _repr_html_(self) -> str:
+        names = ("id", "eics", "c_sh", "dei_norm", "dei", "status")
+        head = "".join(f"<th>{name}</th>" for name in names)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(_number(getattr(s, name)))}</td>" for name in names) + "</tr>"
+            for s in self
+        )
+        notes = "".join(f"<p>{html.escape(line)}</p>" for line in self.summary())
+        return f"<table><tr>{head}</tr>{rows}</table>{notes}"
+
+
+def _sentences(scores: "Scores") -> Iterable[str]:
+    scored = [score for score in scores if score.eics is not None]
+    if len(scored) < len(scores):
+        yield f"{len(scores) - len(scored)} of {len(scores)} prompts failed."
+    clipped = [score for score in scored if score.status == "clipped"]
+    if clipped and len(clipped) == len(scored):
+        yield (
+            f"Every score is 0: on all {len(scored)} prompts the parts carry more than the macro map, so dEI was "
+            "clipped. Ranking by this score ranks nothing; look at dei, or use the well-posed preset."
+        )
+    elif clipped:
+        yield f"dEI was negative and clipped to 0 on {len(clipped)} of {len(scored)} prompts."
+    correlation = length_correlation(scored)
+    if correlation is not None:
+        yield f"Rank correlation of the score with the number of positions: {correlation:.2f}."
+
+
+def length_correlation(scores: Iterable[Score]) -> float | None:
+    """Spearman correlation of EICS with prompt length; None where either does not vary."""
+    pairs = [(s.eics, s.diagnostics.get("length")) for s in scores]
+    known = [(e, n) for e, n in pairs if e is not None and n is not None]
+    if len({e for e, _ in known}) < 2 or len({n for _, n in known}) < 2:
+        return None
+    from scipy.stats import spearmanr
+
+    return float(spearmanr([e for e, _ in known], [n for _, n in known]).statistic)
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}" if math.isfinite(value) else str(value)
+    return str(value)
