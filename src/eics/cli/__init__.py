@@ -1,0 +1,33 @@
+"""The command line. Heavy imports wait inside the commands, so that `--help` is instant."""
+
+import sys
+
+import click
+
+from eics import __version__
+from eics.cli.score import score
+from eics.cli.toy import toy
+from eics.errors import EICSError
+
+
+class _Commands(click.Group):
+    """Turns an error that the user can mend into one line and exit code 2."""
+
+    def invoke(self, context: click.Context) -> object:
+        try:
+            return super().invoke(context)
+        except EICSError as error:
+            click.echo(f"eics: {error}", err=True)
+            sys.exit(2)
+        except BrokenPipeError:  # the reader of our output has seen enough
+            sys.exit(0)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="eics")
+def main() -> None:
+    """EICS: is this circuit working on this input, and which edges break?"""
+
+
+main.add_command(score)
+main.add_command(toy)

@@ -1,0 +1,50 @@
+"""What every command prints with: colour and bars on a terminal, plain text elsewhere."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_PLAIN_WIDTH = 100
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """A console; outside a terminal lines do not depend on its width."""
+    from rich.console import Console
+
+    screen = Console(stderr=stderr)
+    return screen if screen.is_terminal else Console(stderr=stderr, width=_PLAIN_WIDTH)
+
+
+@contextmanager
+def track(what: str, steps: int, *, quiet: bool = False) -> Iterator[Callable[[], None]]:
+    """A progress bar with rate and time left on standard error; gives the function that advances it."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    screen = console(stderr=True)
+    with Progress(*columns, console=screen, disable=quiet or not screen.is_terminal) as bar:
+        task = bar.add_task(what, total=steps, rate="")
+
+        def tick() -> None:
+            speed = bar.tasks[0].speed
+            bar.update(task, advance=1, rate=f"{speed:.1f}/s" if speed else "")
+
+        yield tick

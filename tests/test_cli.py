@@ -1,0 +1,136 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+import eics
+from circuits import build
+from eics.cli import main
+from eics.linear_file import save_linear
+from eics.options import CHOICES
+
+HEAVY = ("torch", "numpy", "scipy", "matplotlib", "pyarrow", "rich")
+
+
+def loaded_after(code: str) -> set[str]:
+    program = f"import sys\n{code}\nprint(' '.join(sys.modules))"
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    return {name.split(".")[0] for name in output.split()} & set(HEAVY)
+
+
+def test_nothing_heavy_before_it_is_needed():
+    assert loaded_after("import eics; eics.Circuit; eics.PAPER") == set()
+    for arguments in (["--help"], ["score", "--help"], ["toy", "--help"], ["--version"]):
+        code = f"from eics.cli import main\ntry: main({arguments!r})\nexcept SystemExit: pass"
+        assert loaded_after(code) == set()
+    assert "torch" in loaded_after("import eics; eics.score")
+
+
+def test_the_function_stays_the_function():
+    """Whoever imports the module `eics.score` first must not put it in the function's place."""
+    loaded_after("import eics.score, eics\nassert callable(eics.score)")
+    loaded_after("from eics.score import score_batch\nimport eics\nassert callable(eics.score)")
+
+
+def test_unknown_names_are_attribute_errors():
+    with pytest.raises(AttributeError, match="no attribute 'scoer'"):
+        _ = eics.scoer
+    assert set(dir(eics)) == set(eics.__all__)
+    assert all(getattr(eics, name) is not None for name in eics.__all__)
+
+
+@pytest.fixture
+def circuit(tmp_path):
+    path = tmp_path / "c.safetensors"
+    save_linear(build(5, batch=2, density=0.6), path)
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_score_writes_what_the_library_says(circuit, tmp_path, suffix):
+    out = tmp_path / f"scores.{suffix}"
+    result = run("score", "--circuit", circuit, "--alpha", 2, "--parts", "branches", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert eics.read_records(out) == eics.score(build(5, batch=2, density=0.6), alpha=2.0, parts="branches")
+    assert "worst edges" in result.output
+
+
+def test_both_presets_stand_together(circuit, tmp_path):
+    result = run("score", "--circuit", circuit, "--preset", "both", "--json")
+    assert result.exit_code == 0, result.output
+    records = [json.loads(line) for line in result.output.splitlines()]
+    assert [(r["id"], r["metric"]) for r in records] == [
+        (0, "euclidean"), (0, "relative"), (1, "euclidean"), (1, "relative"),
+    ]  # fmt: skip
+
+
+def test_every_option_reaches_the_library(circuit):
+    arguments = ["--mode", "lanczos", "--residual", "propagated", "--metric", "relative", "--emergence", "intensive"]
+    arguments += [
+        "--positions",
+        "last",
+        "--linearization",
+        "frozen",
+        "--seed",
+        "3",
+        "--steps",
+        "4",
+        "--node-probes",
+        "5",
+    ]
+    arguments += ["--macro-probes", "6", "--alpha", "auto", "--target", "0.2", "--curve", "--laplacian"]
+    result = run("score", "--circuit", circuit, "--json", *arguments)
+    assert result.exit_code == 0, result.output
+    expected = eics.score(
+        build(5, batch=2, density=0.6), mode="lanczos", residual="propagated", metric="relative", emergence="intensive",
+        positions="last", linearization="frozen", seed=3, steps=4, node_probes=5, macro_probes=6, alpha="auto",
+        target=0.2, curve=True, laplacian=True,
+    )  # fmt: skip
+    assert [eics.Score.from_record(json.loads(line)) for line in result.output.splitlines()] == expected
+
+
+def test_help_names_every_option():
+    text = run("score", "--help").output
+    assert all(f"--{name}" in text for name in CHOICES if name != "readout")
+
+
+def test_quiet_says_nothing(circuit):
+    assert run("score", "--circuit", circuit, "--quiet").output == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--circuit", "none.safetensors"], "No such file"),
+        (["--circuit", "{circuit}", "--alpha", "-1"], "The 'alpha' option must be"),
+        (["--circuit", "{circuit}", "--alpha", "high"], "must be a number > 0, or 'auto'"),
+        (["--circuit", "{circuit}", "--node-probes", "0"], "The 'node_probes' option must be"),
+        (["--circuit", "{circuit}", "--mode", "quick"], "'exact', 'lanczos', 'fast'"),
+        (["--circuit", "{circuit}", "--out", "x.csv"], "ending in .jsonl or .parquet"),
+        (["--circuit", "{circuit}", "--out", "none/x.jsonl"], "folder for the records must exist"),
+        ([], "Missing option '--circuit'"),
+    ],
+)
+def test_wrong_input_is_one_clear_line_and_exit_code_two(circuit, arguments, says):
+    result = run("score", *(argument.format(circuit=circuit) for argument in arguments))
+    assert result.exit_code == 2
+    assert says in result.output
+    assert "Traceback" not in result.output
+
+
+def test_toy_makes_the_figure(tmp_path):
+    result = run("toy", "--out", tmp_path / "out", "--seeds", 3)
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "out" / "toy.pdf").read_bytes().startswith(b"%PDF")
+    assert (tmp_path / "out" / "toy.png").read_bytes().startswith(b"\x89PNG")
+    assert "a bump" in result.output or "rises" in result.output
+    assert max(map(len, result.output.splitlines())) <= 100
+    bad = run("toy", "--out", tmp_path / "out", "--noisy-edge", "n1->n6")
+    assert bad.exit_code == 2
+    assert "one of n1->n3" in bad.output
