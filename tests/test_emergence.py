@@ -172,7 +172,7 @@ def test_fast_parts_of_explicit_circuits_are_closed_forms():
     spectra = spectra_of(build(1, density=0.8), WELL_POSED.with_(mode="fast"))
     assert {part.method for part in spectra.parts.values()} == {"closed form"}
     assert spectra.macro.method == "hutch++"
-    assert not spectra.exact
+    assert spectra.sampled
 
 
 @given(circuits(scale=1.0), st.sampled_from(["exact", "lanczos"]))
@@ -218,3 +218,37 @@ def test_calibration_of_zero_maps_is_refused():
     circuit = LinearCircuit({"x->y": [[0.0]]}, {"x": [1.0], "y": [1.0]})
     with pytest.raises(OptionError, match="alpha='auto' must reach"):
         calibrate_alpha(spectra_of(circuit), 0.3)
+
+
+def test_calibration_of_enormous_maps_is_refused():
+    circuit = LinearCircuit({"x->y": [[1e10]]}, {"x": [1.0], "y": [1.0]})
+    with pytest.raises(OptionError, match="enormous"):
+        calibrate_alpha(spectra_of(circuit), 0.3)
+
+
+def test_no_zeros_in_the_last_digits():
+    """Unconnected edges: the macro map is exactly its parts, dEI is 0 at every alpha and crosses nothing."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        maps = {"a->b": rng.normal(size=(3, 3)), "c->d": rng.normal(size=(3, 3))}
+        spectra = spectra_of(LinearCircuit(maps, {n: rng.normal(size=3) for n in "abcd"}))
+        assert dei_curve(spectra).zeros == [[]]
+        assert float(spectra.dei(1.0)) == 0.0
+
+
+def test_clipped_for_good_has_no_error_left():
+    rng = np.random.default_rng(0)
+    maps = {"x->y": rng.normal(size=(30, 30)), "y->z": rng.normal(size=(30, 30))}
+    spectra = spectra_of(LinearCircuit(maps, {n: rng.normal(size=30) for n in "xyz"}), PAPER.with_(mode="lanczos"))
+    found = spectra.at(1.0, "difference")
+    assert float(found.dei.value) < -5 * float(found.dei.stderr)
+    assert float(found.term.stderr) == 0.0
+
+
+def test_calibration_ignores_a_prompt_without_a_number():
+    maps = {"x->y": np.array([[[1.0]], [[1e200]], [[2.0]]])}
+    circuit = LinearCircuit(maps, {"x": np.ones((3, 1)), "y": np.ones((3, 1))}, batched=True)
+    pair = LinearCircuit({"x->y": maps["x->y"][[0, 2]]}, {"x": np.ones((2, 1)), "y": np.ones((2, 1))}, batched=True)
+    assert calibrate_alpha(spectra_of(circuit), 0.3).alpha == pytest.approx(
+        calibrate_alpha(spectra_of(pair), 0.3).alpha
+    )

@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -250,3 +252,31 @@ def test_proposition_two_is_tight():
 def test_bad_options(call):
     with pytest.raises(OptionError, match="option must be"):
         call()
+
+
+def test_single_precision_circuits_are_widened():
+    plain = build(0, density=0.4)
+    single = LinearCircuit(
+        plain.maps, {n: plain.as_given(n, a) for n, a in plain.activations.items()}, dtype=torch.float32
+    )
+    for method in ("dense", "matrix_free"):
+        one, two = (laplacian_spectrum(c.linearize("jacobian"), method=method)[0] for c in (plain, single))
+        assert two.kernel_dim == one.kernel_dim
+        assert two.spectral_gap == pytest.approx(one.spectral_gap, rel=1e-4)
+        near, far = (project(c.linearize("jacobian"), method=method)[0].distance for c in (plain, single))
+        assert far == pytest.approx(near, rel=1e-4)
+
+
+def test_edges_of_a_shared_entry_are_weighed_on_their_own_columns():
+    """Two parents share a map but are kept to different positions: each edge has the norm of its own columns."""
+    rng = np.random.default_rng(0)
+    maps = {"x->z": rng.normal(size=(4, 4)), "y->z": rng.normal(size=(4, 4))}
+    activations = {n: rng.normal(size=(2, 2)) for n in "xyz"}
+    linearized = LinearCircuit(maps, activations, positions={"x": [0], "y": [1]}).linearize("jacobian")
+    first, second = linearized.entries["z"]
+    shared = dataclasses.replace(first, edges=(*first.edges, *second.edges))
+    joined = dataclasses.replace(linearized, entries={"z": (shared,)}).restrict("all")
+    matrix = maps["x->z"]
+    norms = [np.linalg.norm(matrix[:, :2], 2), np.linalg.norm(matrix[:, 2:], 2)]
+    found = operator_norm_weights(joined)[0].tolist()
+    assert found == pytest.approx([1 / n**2 for n in norms])

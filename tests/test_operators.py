@@ -4,8 +4,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from circuits import circuits
-from eics import operators as ops
 from eics.laplacian import Coboundary, operator_norm_weights
+from eics.memory import memory_limit
 from eics.operators import Dense, HStack, Identity, LinearOperator, Product, Scaled, Sum, hstack, vstack
 from eics.paths import PathMap, branch_maps, macro_map
 
@@ -92,11 +92,11 @@ def test_shapes_that_do_not_fit_are_our_own_bug():
         HStack([a, a.T])
 
 
-def test_dense_form_in_chunks_is_the_same(monkeypatch):
+def test_dense_form_in_chunks_is_the_same():
     g = torch.Generator().manual_seed(0)
     product = random_dense(g, 5, 7, 2) @ random_dense(g, 7, 6, 2)
     whole = product.dense()
-    monkeypatch.setattr(ops, "MEMORY_BOUND", 1)
-    assert len(list(product.unit_blocks(6))) == 6
-    torch.testing.assert_close(product.dense(), whole)
-    torch.testing.assert_close(product.T.dense(), whole.mT)
+    with memory_limit(1e-6):
+        assert len(list(product.unit_blocks(6))) == 6
+        torch.testing.assert_close(product.dense(), whole)
+        torch.testing.assert_close(product.T.dense(), whole.mT)

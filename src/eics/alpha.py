@@ -47,19 +47,20 @@ def calibrate_alpha(spectra: EmergenceSpectra, target: float) -> AlphaCalibratio
     Every prompt's EI grows with alpha, so the median does, and bisection of log(alpha) finds it.
     """
     low, high = RANGE
-    if float(spectra.macro_per_dimension(high).median()) < target:
-        raise OptionError(
-            f"alpha='auto' must reach a median of {target:g} nats for each read-out dimension. At alpha = {high:g} "
-            f"it is {float(spectra.macro_per_dimension(high).median()):g}: the macro maps are zero or nearly so; "
-            "give alpha as a number, or look at the circuit."
-        )
+    for alpha, extreme, wrong in ((high, "zero or nearly so", -1), (low, "enormous", 1)):
+        median = float(_median(spectra.macro_per_dimension(alpha)))
+        if wrong * median >= wrong * target:
+            raise OptionError(
+                f"alpha='auto' must reach a median of {target:g} nats for each read-out dimension. At alpha "
+                f"= {alpha:g} it is {median:g}: the macro maps are {extreme}. Give alpha as a number."
+            )
     for _ in range(_HALVINGS):
         middle = (low * high) ** 0.5
         below = float(_median(spectra.macro_per_dimension(middle))) < target
         low, high = (middle, high) if below else (low, middle)
     alpha = (low * high) ** 0.5
     reached = spectra.macro_per_dimension(alpha)
-    first, third = torch.quantile(reached, torch.tensor([0.25, 0.75], dtype=reached.dtype, device=reached.device))
+    first, third = torch.nanquantile(reached, torch.tensor([0.25, 0.75], dtype=reached.dtype, device=reached.device))
     return AlphaCalibration(alpha, target, float(_median(reached)), (float(first), float(third)), len(reached))
 
 
@@ -91,7 +92,7 @@ def dei_curve(spectra: EmergenceSpectra, alphas: tuple[float, ...] = GRID) -> Cu
 def _zeros(spectra: EmergenceSpectra, grid: Tensor, dei: Tensor) -> list[list[float]]:
     """Sign changes on the grid, each bisected; prompts side by side, their i-th changes together."""
     sign = dei.sign()
-    changes = (sign[:, 1:] * sign[:, :-1] < 0) | (sign[:, :-1] == 0) & (sign[:, 1:] != 0)
+    changes = sign[:, 1:] * sign[:, :-1] < 0
     brackets = [row.nonzero().flatten().tolist() for row in changes]
     zeros: list[list[float]] = [[] for _ in brackets]
     for turn in range(max(map(len, brackets), default=0)):
@@ -109,5 +110,5 @@ def _zeros(spectra: EmergenceSpectra, grid: Tensor, dei: Tensor) -> list[list[fl
 
 
 def _median(values: Tensor) -> Tensor:
-    """The usual median: the mean of the middle two where their number is even."""
-    return torch.quantile(values, 0.5)
+    """The usual median (the mean of the middle two where their number is even) of the prompts that have a number."""
+    return torch.nanquantile(torch.where(values.isfinite(), values, torch.nan), 0.5)

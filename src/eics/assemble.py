@@ -46,10 +46,12 @@ def _one(parts: Parts, options: Options, index: int, id: str | int, laplacian: d
     used |= {"alpha": parts.alpha, "dtype": str(parts.linearized.dtype).removeprefix("torch.")}
     numbers: dict[str, Any] = _numbers(parts, index)
     wrong = [name for name, value in numbers.items() if value is not None and not math.isfinite(value)]
+    if not bool(parts.by_edge.residual[index].isfinite().all() & parts.sheaf.residual[index].isfinite().all()):
+        numbers, wrong = {"a residual": "not finite"}, ["a residual"]
     if wrong:
-        cause = f"{wrong[0]} is {numbers[wrong[0]]}: a map or activation is too large for {used['dtype']}"
+        cause = f"{wrong[0]} is {numbers[wrong[0]]}: a map, an activation or alpha is too large for {used['dtype']}"
         return failed(id, cause, **used)
-    status, reason = _status(numbers, options)
+    status, reason = _status(numbers, options, _silent(parts.linearized, index))
     return Score(
         id=id,
         status=status,
@@ -58,7 +60,7 @@ def _one(parts: Parts, options: Options, index: int, id: str | int, laplacian: d
         ei_parts={name: float(part.value[index]) for name, part in parts.emergence.ei_parts.items()},
         edges=_edges(parts.by_edge, index),
         nodes=_nodes(parts.sheaf, index) if options.residual != "edge" else (),
-        stderr={} if parts.spectra.exact else _errors(parts, index),
+        stderr=_errors(parts, index) if parts.spectra.sampled else {},
         diagnostics=_diagnostics(parts, index) | laplacian,
         curve=None if parts.curve is None else _curve(parts.curve, index),
         **used,
@@ -79,12 +81,22 @@ def _numbers(parts: Parts, index: int) -> dict[str, float | None]:
     }
 
 
-def _status(numbers: dict[str, Any], options: Options) -> tuple[str, str | None]:
+def _silent(linearized: LinearizedCircuit, index: int) -> list[str]:
+    """Nodes that write nothing: in the relative metric they have no unit."""
+    return [n for n, stalk in linearized.stalks.items() if not bool(stalk.activation[index].any())]
+
+
+def _status(numbers: dict[str, Any], options: Options, silent: list[str]) -> tuple[str, str | None]:
     dei, macro = numbers["dei"], numbers["ei_macro"]
     clipped = dei < 0 and options.emergence == "difference"
     status = "clipped" if clipped else "ok"
+    unitless = ", ".join(silent) if options.metric == "relative" else ""
+    if macro == 0 and unitless:
+        return status, f"the macro map is zero in relative units: {unitless} writes nothing and so has no unit"
     if macro == 0:
         return status, "the macro map is zero: nothing that enters the sources reaches the sinks"
+    if numbers["emergence_ratio"] == 0:
+        return status, f"no part carries anything, so there is no ratio: {unitless or 'every map'} is zero"
     if clipped:
         return status, (
             f"dEI = {dei:.6g} nats was clipped to 0: the parts carry {macro - dei:.6g} nats, the macro map {macro:.6g}"
@@ -100,10 +112,10 @@ def _errors(parts: Parts, index: int) -> dict[str, float]:
         errors["emergence_ratio"] = emergence.ratio
     found = {name: float(estimate.stderr[index]) for name, estimate in errors.items()}
     found["eics"] = found["dei_norm"] / (1.0 + float(parts.sheaf.c_sh[index]))
-    if parts.spectra.macro.exact:
+    if not parts.spectra.macro.sampled:
         del found["ei_macro"]
     for name, spectrum in parts.spectra.parts.items():
-        if not spectrum.exact:
+        if spectrum.sampled:
             found[f"ei_parts.{name}"] = float(emergence.ei_parts[name].stderr[index])
     return found
 
@@ -162,24 +174,22 @@ def _length(linearized: LinearizedCircuit, index: int) -> int | None:
     return max(lengths, default=None)
 
 
-def _methods(spectra: EmergenceSpectra) -> dict[str, str]:
-    return {"macro": spectra.macro.method, **{name: part.method for name, part in spectra.parts.items()}}
+def _methods(spectra: EmergenceSpectra) -> dict[str, Any]:
+    return {"macro": spectra.macro.method, "parts": {name: part.method for name, part in spectra.parts.items()}}
 
 
-def _bounds(emergence: Emergence, index: int) -> dict[str, list[float]]:
+def _bounds(emergence: Emergence, index: int) -> dict[str, Any]:
     """Where the true EI of the macro map and of each part lies, given the norms that `fast` has; and dEI."""
-    by_name = {"macro": emergence.ei_macro, **emergence.ei_parts}
-    found = {name: [float(bound) for bound in _interval(estimate, index)] for name, estimate in by_name.items()}
-    parts = [found[name] for name in emergence.ei_parts]
-    low, high = found["macro"]
-    found["dei"] = [low - sum(part[1] for part in parts), high - sum(part[0] for part in parts)]
-    return found
+    low, high = _interval(emergence.ei_macro, index)
+    parts = {name: _interval(estimate, index) for name, estimate in emergence.ei_parts.items()}
+    least, most = (sum(part[side] for part in parts.values()) for side in (0, 1))
+    return {"macro": [low, high], "parts": parts, "dei": [low - most, high - least]}
 
 
-def _interval(estimate: Estimate, index: int) -> tuple[Tensor, Tensor]:
+def _interval(estimate: Estimate, index: int) -> list[float]:
     assert estimate.lower is not None
     assert estimate.upper is not None
-    return estimate.lower[index], estimate.upper[index]
+    return [float(estimate.lower[index]), float(estimate.upper[index])]
 
 
 def _curve(curve: Curve, index: int) -> dict[str, list[float]]:

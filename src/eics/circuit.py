@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
+from numbers import Integral
 from typing import NamedTuple
 
 from eics.errors import CircuitError
@@ -185,11 +186,16 @@ class Circuit:
         for node, kept in positions.items():
             if node not in known:
                 raise CircuitError(f"Positions must be given for nodes of the circuit. Got {node!r}: not a node.")
-            if not kept or any(not isinstance(t, int) or t < 0 for t in kept) or len(set(kept)) != len(kept):
+            if Node.parse(node).kind is Kind.LOGITS:
                 raise CircuitError(
-                    f"The positions of node {node!r} must be distinct integers >= 0, at least one. Got {list(kept)!r}."
+                    "The read-out has one position, the answer's; 'logits' cannot be restricted to others."
                 )
-            checked[node] = tuple(kept)
+            whole = tuple(kept) if isinstance(kept, Iterable) and not isinstance(kept, str) else ()
+            if not whole or not all(isinstance(t, Integral) and t >= 0 for t in whole) or len(set(whole)) != len(whole):
+                raise CircuitError(
+                    f"The positions of node {node!r} must be distinct integers >= 0, at least one. Got {kept!r}."
+                )
+            checked[node] = tuple(int(t) for t in whole)
         return checked
 
     def __eq__(self, other: object) -> bool:

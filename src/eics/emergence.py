@@ -7,7 +7,8 @@ Spectra are computed once; alpha enters afterwards, so a whole curve over alpha 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ from eics.paths import branch_maps, macro_map
 from eics.probes import generator
 from eics.sheaf import EPS, by_position
 from eics.spectrum import Alpha, Estimate, Gram, Spectrum, exact
+
+_ROUNDING = 64
 
 
 @dataclass(frozen=True)
@@ -42,9 +45,14 @@ class Part:
         return self.left.count_nonzero(dim=1)
 
     @property
+    def cols(self) -> Tensor:
+        """Columns that count, (B or 1,)."""
+        return self.right.count_nonzero(dim=1)
+
+    @property
     def channels(self) -> Tensor:
         """min(rows, columns) over those that count, (B or 1,)."""
-        return torch.minimum(self.rows, self.right.count_nonzero(dim=1))
+        return torch.minimum(self.rows, self.cols)
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,10 @@ class EmergenceSpectra:
         macro = _full(self.macro.ei(alpha), self.batch)
         parts = {name: _full(spectrum.ei(alpha), self.batch) for name, spectrum in self.parts.items()}
         total = _total(parts.values(), macro)
-        dei = Estimate(macro.value - total.value, torch.hypot(macro.stderr, total.stderr))
+        difference = macro.value - total.value
+        rounding = _ROUNDING * torch.finfo(difference.dtype).eps * (macro.value + total.value)
+        difference = torch.where(difference.abs() <= rounding, 0.0, difference)  # no sign in the last digits
+        dei = Estimate(difference, torch.hypot(macro.stderr, total.stderr))
         if emergence == "difference":
             return Emergence(macro, parts, dei, _normalized(macro, total, dei), None)
         ratio = self._ratio(macro, parts)
@@ -98,9 +109,9 @@ class EmergenceSpectra:
         return _full(self.macro.ei(alpha), self.batch).value / self.macro_rows.clamp(min=1)
 
     @property
-    def exact(self) -> bool:
-        """Whether every number is free of sampling and truncation."""
-        return self.macro.exact and all(spectrum.exact for spectrum in self.parts.values())
+    def sampled(self) -> bool:
+        """Whether any number has a standard error."""
+        return self.macro.sampled or any(spectrum.sampled for spectrum in self.parts.values())
 
     def _ratio(self, macro: Estimate, parts: dict[str, Estimate]) -> Estimate:
         """r, 0 where no part carries anything. A part without channels (nothing enters) has no efficiency."""
@@ -137,8 +148,20 @@ def emergence_spectra(linearized: LinearizedCircuit, options: Options) -> Emerge
 def spectrum_of(part: Part, options: Options, probes: int) -> Spectrum:
     """The spectrum of one part, as the mode says; its probes come from a stream of its own."""
     if options.mode == "exact":
-        return exact(part.operator, options.factorization)
-    gram = Gram(part.operator, (part.left, part.right))
+        many = options.alpha == "auto" or options.curve  # one factorization for all alphas
+        return exact(part.operator, "svd" if many else options.factorization)
+    # Which side is smaller is each prompt's own matter: a prompt scores the same alone and in a batch.
+    by_rows = (part.rows <= part.cols).tolist()
+    found = {side: _estimated(part, options, probes, side) for side in set(by_rows)}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    choice = torch.tensor(by_rows, device=part.left.device)
+    merged: Spectrum = _merge(choice, found[True], found[False])
+    return merged
+
+
+def _estimated(part: Part, options: Options, probes: int, by_rows: bool) -> Spectrum:
+    gram = Gram(part.operator, (part.left, part.right), by_rows)
     stream = generator(options.seed, part.name)
     if options.mode == "fast":
         return small_alpha(part.operator, gram, part.channels, probes=probes, stream=stream)
@@ -147,12 +170,25 @@ def spectrum_of(part: Part, options: Options, probes: int) -> Spectrum:
     return quadrature(gram, probes=probes, steps=options.steps, stream=stream)
 
 
+def _merge(choice: Tensor, one: Any, other: Any) -> Any:
+    """Two spectra of a kind into one: `one` where chosen, else `other`, prompt by prompt."""
+    if isinstance(one, Tensor):
+        return torch.where(choice.view(-1, *[1] * (one.ndim - 1)), one, other)
+    if isinstance(one, tuple):
+        return tuple(_merge(choice, a, b) for a, b in zip(one, other, strict=True))
+    if is_dataclass(one) and not isinstance(one, type):
+        return replace(
+            one, **{f.name: _merge(choice, getattr(one, f.name), getattr(other, f.name)) for f in fields(one)}
+        )
+    return one
+
+
 def macro_part(linearized: LinearizedCircuit, *, relative: bool) -> Part:
     """J_M, or `S^-1 J_M R` with the rms of the sinks' and sources' writes."""
     operator = macro_map(linearized)
     left = _stacked(linearized, operator.targets, inverse=True, relative=relative)
     right = _stacked(linearized, operator.sources, inverse=False, relative=relative)
-    return _part("J_M", operator, left, right, relative)
+    return _part("the macro map", operator, left, right, relative)
 
 
 def node_parts(linearized: LinearizedCircuit, relative: bool) -> list[Part]:
@@ -209,11 +245,11 @@ def _units(values: Tensor, weights: Tensor, *, inverse: bool, relative: bool) ->
 
 
 def _normalized(macro: Estimate, total: Estimate, dei: Estimate) -> Estimate:
-    """max(0, dEI) / (eps + EI(J_M)); its error by the delta method, 0 where clipped for good."""
+    """max(0, dEI) / (eps + EI(J_M)); its error by the delta method, 0 where dEI is negative beyond doubt."""
     below = EPS + macro.value
     value = dei.value.clamp(min=0) / below
     error = torch.hypot(total.stderr / below, total.value * macro.stderr / below.square())
-    return Estimate(value, error)
+    return Estimate(value, torch.where(dei.value < -5 * dei.stderr, 0.0, error))
 
 
 def _total(parts: Iterable[Estimate], like: Estimate) -> Estimate:

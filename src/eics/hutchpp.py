@@ -26,17 +26,24 @@ class SmallAlpha(Spectrum):
     method: str
     exact: bool
 
+    @property
+    def sampled(self) -> bool:  # type: ignore[override]
+        """Where there was no closed form."""
+        return not self.exact
+
     def ei(self, alpha: Alpha) -> Estimate:
         """alpha/2 ||J||_F^2, with bounds on the true EI that follow from the norm alone.
 
         log(1 + x) is concave, so a given norm carries least when one singular value has it all and most when
         all share it: `log(1 + x)/2 <= EI <= r log(1 + x/r)/2 <= x/2` with `x = alpha ||J||_F^2`. The first is
-        above `(x - x^2/2)/2`; the last is the small-alpha form itself.
+        above `(x - x^2/2)/2`; the last is the small-alpha form itself. An estimated norm is taken three standard errors
+        lower and higher.
         """
-        x = alpha * self.norm_squared
-        rank = self.rank.clamp(min=1).to(x.dtype)
-        lower, upper = 0.5 * torch.log1p(x), 0.5 * rank * torch.log1p(x / rank)
-        return Estimate(0.5 * x, 0.5 * alpha * self.stderr, lower, upper)
+        rank = self.rank.clamp(min=1).to(self.norm_squared.dtype)
+        low = alpha * (self.norm_squared - 3 * self.stderr).clamp(min=0)
+        high = alpha * (self.norm_squared + 3 * self.stderr)
+        value, stderr = 0.5 * alpha * self.norm_squared, 0.5 * alpha * self.stderr
+        return Estimate(value, stderr, 0.5 * torch.log1p(low), 0.5 * rank * torch.log1p(high / rank))
 
 
 def small_alpha(

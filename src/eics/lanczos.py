@@ -24,6 +24,7 @@ class Quadrature(Spectrum):
     radau: tuple[Tensor, Tensor]
     method: str = "lanczos"
     exact: bool = False
+    sampled: bool = True
 
     def ei(self, alpha: Alpha) -> Estimate:
         """Mean over probes of the two rules' mean; the error has the probes' spread and the rules' distance."""
@@ -43,7 +44,7 @@ def quadrature(gram: Gram, *, probes: int, steps: int, stream: torch.Generator) 
     """Runs `steps` Lanczos steps from each of `probes` Rademacher vectors, all in one block."""
     start = gram.probes(probes, stream)
     norm_squared = start.square().sum(dim=1)  # (B, k)
-    diagonal, off_diagonal = _tridiagonalize(gram, start, min(steps, gram.size))
+    diagonal, off_diagonal = _tridiagonalize(gram, start, steps)
     return Quadrature(
         gauss=_rule(diagonal, off_diagonal[..., :-1], norm_squared),
         radau=_rule(*_with_node_at_zero(diagonal, off_diagonal), norm_squared),
@@ -73,7 +74,7 @@ def _tridiagonalize(gram: Gram, start: Tensor, steps: int) -> tuple[Tensor, Tens
     The last off-diagonal entry leads out of T. When a Krylov space is exhausted its next vector is set to zero: the
     rest of T is then a zero block that the first unit vector does not see, so the rule stays exact.
     """
-    tiny = gram.size * torch.finfo(start.dtype).eps
+    tiny = 4 * torch.finfo(start.dtype).eps
     vector = start / start.norm(dim=1, keepdim=True).clamp(min=torch.finfo(start.dtype).tiny)
     basis, diagonal, off_diagonal = [], [], []
     for _ in range(steps):
@@ -94,8 +95,10 @@ def _rule(diagonal: Tensor, off_diagonal: Tensor, norm_squared: Tensor) -> tuple
     """Nodes and weights of the quadrature rule that T stands for."""
     matrix = torch.diag_embed(diagonal)
     matrix = matrix + torch.diag_embed(off_diagonal, offset=1) + torch.diag_embed(off_diagonal, offset=-1)
-    nodes, vectors = torch.linalg.eigh(matrix)
-    return nodes.clamp(min=0), vectors[..., 0, :].square() * norm_squared.unsqueeze(2)
+    good = matrix.flatten(2).isfinite().all(dim=2)  # eigh would refuse the whole batch for one prompt's overflow
+    nodes, vectors = torch.linalg.eigh(torch.where(good[..., None, None], matrix, 0.0))
+    weights = vectors[..., 0, :].square() * norm_squared.unsqueeze(2)
+    return nodes.clamp(min=0), torch.where(good.unsqueeze(2), weights, torch.nan)
 
 
 def _with_node_at_zero(diagonal: Tensor, off_diagonal: Tensor) -> tuple[Tensor, Tensor]:

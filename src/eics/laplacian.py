@@ -77,6 +77,10 @@ class Coboundary(LinearOperator):
                     total[node] = total[node] - cotangent
         return cat_blocks(list(total.values())) * self.keep
 
+    def double(self) -> "Coboundary":
+        """The coboundary in float64."""
+        return Coboundary(self.linearized.double(), None if self.weights is None else self.weights.double())
+
     def prompt(self, index: int) -> "Coboundary":
         """The coboundary of one prompt."""
         weights = None if self.weights is None else self.weights[index % self.weights.shape[0]].unsqueeze(0)
@@ -99,13 +103,17 @@ class Coboundary(LinearOperator):
 
 def operator_norm_weights(linearized: LinearizedCircuit) -> Tensor:
     """1/||rho_e||^2 for each carrying edge, (B, edges); 1 for a map that is zero, which no weight normalizes."""
-    by_edge = {}
+    norms: dict[tuple[int, ...], Tensor] = {}  # edges of an entry share their norm, unless their masks differ
+    weights = []
     for node in linearized.circuit.inner:
         for entry in linearized.entries[node]:
-            squared = operator_norm(entry.operator).square()
-            weight = torch.where(squared > 0, 1.0 / torch.where(squared > 0, squared, 1.0), 1.0)
-            by_edge.update(dict.fromkeys(entry.edges, weight.expand(linearized.batch)))
-    return torch.stack([by_edge[edge] for edge in linearized.edges], dim=1)
+            for edge in entry.edges:
+                key = (id(entry), id(linearized.stalks[edge.source].mask))
+                if key not in norms:
+                    norms[key] = operator_norm(linearized.edge_map(edge)).square().expand(linearized.batch)
+                squared = norms[key]
+                weights.append(torch.where(squared > 0, 1.0 / torch.where(squared > 0, squared, 1.0), 1.0))
+    return torch.stack(weights, dim=1)
 
 
 def operator_norm(operator: LinearOperator) -> Tensor:
@@ -141,7 +149,8 @@ def project(linearized: LinearizedCircuit, *, method: str = "auto") -> list[Proj
     `s_hat = a - delta^+ delta a`. (The paper's argmin over s is solved by s = 0; the nearest section is meant.)
     """
     _check_choice("method", method, METHODS)
-    return [_project_one(linearized.prompt(b), method) for b in range(linearized.batch)]
+    wide = linearized.double()
+    return [_project_one(wide.prompt(b), method) for b in range(wide.batch)]
 
 
 def _project_one(linearized: LinearizedCircuit, method: str) -> Projection:
@@ -198,6 +207,7 @@ def laplacian_spectrum(
     _check_choice("method", method, METHODS)
     if not 0.0 <= beta < float("inf"):
         raise OptionError.of("beta", "a finite number >= 0", beta)
+    linearized = linearized.double()  # what counts as zero is a matter of rounding
     scale = operator_norm_weights(linearized) if weights == "operator_norm" else None
     delta = Coboundary(linearized, scale)
     one = [delta.prompt(b) for b in range(linearized.batch)]

@@ -13,11 +13,12 @@ LinearCircuit(2 nodes, 1 edges, sources: x, sinks: y; 1 prompt)
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from eics.circuit import Circuit, Edge, Kind, Node
-from eics.errors import CircuitError
+from eics.errors import CircuitError, OptionError
 from eics.linearize import Entry, LinearizedCircuit, Stalk
 from eics.operators import Dense
 
@@ -50,6 +51,8 @@ class LinearCircuit:
         batched: bool = False,
         dtype: torch.dtype = torch.float64,
     ) -> None:
+        if dtype not in (torch.float32, torch.float64):
+            raise OptionError.of("dtype", "torch.float32 or torch.float64", dtype)
         self.circuit = Circuit(maps, positions)
         self.batched = batched
         _check_names("Activations", activations, self.circuit.order, required=True)
@@ -156,7 +159,9 @@ def _check_names(what: str, given: Mapping[str, Any], nodes: Sequence[str], *, r
 
 def _tensor(what: str, value: ArrayLike, dtype: torch.dtype) -> Tensor:
     try:
-        tensor = torch.as_tensor(value)
+        # numpy views with negative strides (A[::-1]) have no tensor form of their own
+        tensor = torch.as_tensor(np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value)
+        tensor = tensor.to_dense() if tensor.layout is not torch.strided else tensor
     except (TypeError, ValueError, RuntimeError) as error:
         raise CircuitError(f"{what} must be an array of numbers. Got {type(value).__name__}: {error}.") from None
     if tensor.is_complex() or tensor.dtype == torch.bool:

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from eics.errors import CircuitError
@@ -52,14 +53,16 @@ def load_linear(path: str | Path) -> LinearCircuit:
         if kind not in grouped:
             raise CircuitError(f"Tensor {name!r} of {str(path)!r} must be a map of a listed edge or of a node.")
         grouped[kind][node] = tensor
-    dtype = next(iter(maps.values())).dtype if maps else None
+    if not isinstance(positions, dict):
+        raise CircuitError(f"The 'positions' of {str(path)!r} must be an object of lists. Got {positions!r}.")
+    single = all(tensor.dtype == torch.float32 for tensor in maps.values())
     return LinearCircuit(
         maps,
         grouped["activation"],
         constants=grouped["constant"],
         positions=positions,
         batched=bool(batched),
-        **({"dtype": dtype} if dtype is not None and dtype.is_floating_point else {}),
+        dtype=torch.float32 if single else torch.float64,
     )
 
 

@@ -72,6 +72,11 @@ class Stalk:
         mask = None if self.mask is None else _pick(self.mask, index)
         return Stalk(pick[0], pick[1], self.positions, mask)
 
+    def double(self) -> "Stalk":
+        """The stalk in float64."""
+        mask = None if self.mask is None else self.mask.double()
+        return Stalk(self.activation.double(), self.constant.double(), self.positions, mask)
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -99,6 +104,11 @@ class Entry:
         """The entry of one prompt alone."""
         mask = None if self.mask is None else _pick(self.mask, index)
         return Entry(self.operator.prompt(index), self.edges, _pick(self.read, index), mask)
+
+    def double(self) -> "Entry":
+        """The entry in float64."""
+        mask = None if self.mask is None else self.mask.double()
+        return Entry(self.operator.double(), self.edges, self.read.double(), mask)
 
 
 @dataclass(frozen=True)
@@ -139,10 +149,13 @@ class LinearizedCircuit:
         return len(self.circuit.edges) - len(self.edges)
 
     def edge_map(self, edge: Edge) -> LinearOperator:
-        """rho_{u->v}."""
+        """rho_{u->v}: the entry's map on what this parent may write."""
         for entry in self.entries[edge.target]:
             if edge in entry.edges:
-                return entry.operator
+                source = self.stalks[edge.source]
+                alike = source.mask is None or (entry.mask is not None and torch.equal(source.mask, entry.mask))
+                operator = entry.operator
+                return operator if alike else Scaled(operator, operator.left_ones(), source.weights)
         raise KeyError(f"edge {edge} carries nothing under linearization {self.linearization!r}")
 
     def node_map(self, node: str) -> LinearOperator | None:
@@ -175,6 +188,16 @@ class LinearizedCircuit:
             self,
             stalks={node: stalk.prompt(index) for node, stalk in self.stalks.items()},
             entries={node: tuple(e.prompt(index) for e in entries) for node, entries in self.entries.items()},
+        )
+
+    def double(self) -> "LinearizedCircuit":
+        """Everything in float64."""
+        if self.dtype == torch.float64:
+            return self
+        return replace(
+            self,
+            stalks={node: stalk.double() for node, stalk in self.stalks.items()},
+            entries={node: tuple(e.double() for e in entries) for node, entries in self.entries.items()},
         )
 
     def restrict(self, positions: str) -> "LinearizedCircuit":

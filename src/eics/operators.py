@@ -18,15 +18,16 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-MEMORY_BOUND = 1 << 28
-"""Bytes that one temporary block of vectors may take before work is cut into chunks."""
+from eics.memory import chunk_width
 
 
 class LinearOperator(ABC):
     """J: R^cols -> R^rows for each prompt of a batch.
 
-    A subclass sets the five fields and gives `mv`, `rmv` and `prompt`; it overrides `dense` and
-    `frobenius_squared` where it knows a shorter way than products with unit vectors.
+    A subclass sets the five fields and gives `mv`, `rmv`, `prompt` and `double`; it overrides `dense`,
+    `frobenius_squared` and `reduced` where it knows a shorter way than products with unit vectors, sets `blocks` where
+    it is block diagonal with so many blocks of one shape (an MLP acts position by position), and `live` where a product
+    holds so many blocks of vectors at once.
     """
 
     batch: int
@@ -34,6 +35,8 @@ class LinearOperator(ABC):
     cols: int
     dtype: torch.dtype
     device: torch.device
+    blocks: int = 1
+    live: int = 1
 
     @abstractmethod
     def mv(self, x: Tensor) -> Tensor:
@@ -47,6 +50,10 @@ class LinearOperator(ABC):
     def prompt(self, index: int) -> "LinearOperator":
         """The map of one prompt alone: a batch of 1."""
 
+    @abstractmethod
+    def double(self) -> "LinearOperator":
+        """The same maps in float64."""
+
     def dense(self) -> Tensor:
         """The matrices, (batch, rows, cols), from products with the unit vectors of the smaller side."""
         if self.cols <= self.rows:
@@ -57,9 +64,28 @@ class LinearOperator(ABC):
         """||J||_F^2 for each prompt where a closed form exists, else None."""
         return None
 
+    def diagonal_blocks(self) -> Tensor:
+        """The diagonal blocks, (batch, blocks, rows / blocks, cols / blocks): one product serves all blocks at once."""
+        if self.blocks == 1:
+            return self.dense().unsqueeze(1)
+        width = self.cols // self.blocks
+        images = []
+        for unit in self.unit_blocks(width):
+            images.append(self.mv(unit.repeat(1, self.blocks, 1)))
+        return torch.cat(images, dim=2).reshape(self.batch, self.blocks, self.rows // self.blocks, width)
+
+    def reduced(self, left: Tensor | None = None) -> "LinearOperator":
+        """An operator with the singular values of diag(left) J; with fewer rows where J is known to be of low rank."""
+        return self if left is None else Scaled(self, left, left.new_ones(1, self.cols))
+
+    @property
+    def left_factor(self) -> object:
+        """What the reduced form divides out on the left, None for nothing; operators with an equal one reduce alike."""
+        return None
+
     def unit_blocks(self, size: int) -> Iterator[Tensor]:
         """The unit vectors of R^size, in blocks whose images stay under the memory bound."""
-        width = chunk_width(self.batch * max(self.rows, self.cols), self.dtype)
+        width = chunk_width(self.live * self.batch * max(self.rows, self.cols), self.dtype)
         for start in range(0, size, width):
             stop = min(start + width, size)
             block = torch.zeros(size, stop - start, dtype=self.dtype, device=self.device)
@@ -76,6 +102,10 @@ class LinearOperator(ABC):
 
     def __add__(self, other: "LinearOperator") -> "LinearOperator":
         return Sum([self, other])
+
+    def left_ones(self) -> Tensor:
+        """Ones for the rows, (1, rows)."""
+        return torch.ones(1, self.rows, dtype=self.dtype, device=self.device)
 
     def _like(self, other: "LinearOperator", rows: int, cols: int, batch: int) -> None:
         self.batch, self.rows, self.cols = batch, rows, cols
@@ -105,6 +135,10 @@ class Dense(LinearOperator):
         """One matrix of the batch."""
         return Dense(self.matrix[index % self.batch])
 
+    def double(self) -> "Dense":
+        """The matrix in float64."""
+        return Dense(self.matrix.double())
+
     def dense(self) -> Tensor:
         """The matrix itself."""
         return self.matrix
@@ -132,6 +166,10 @@ class Identity(LinearOperator):
         """The same for every prompt."""
         return self
 
+    def double(self) -> "Identity":
+        """The identity in float64."""
+        return Identity(self.rows, torch.float64, self.device)
+
     def frobenius_squared(self) -> Tensor:
         """The dimension."""
         return torch.full((1,), float(self.rows), dtype=self.dtype, device=self.device)
@@ -155,6 +193,10 @@ class Transposed(LinearOperator):
     def prompt(self, index: int) -> LinearOperator:
         """One prompt's map, transposed."""
         return Transposed(self.base.prompt(index))
+
+    def double(self) -> LinearOperator:
+        """The base in float64, transposed."""
+        return Transposed(self.base.double())
 
     def dense(self) -> Tensor:
         """The base's matrix, transposed."""
@@ -190,6 +232,10 @@ class Product(LinearOperator):
         """Product of the factors' maps for one prompt."""
         return Product(self.left.prompt(index), self.right.prompt(index))
 
+    def double(self) -> LinearOperator:
+        """Product of the factors in float64."""
+        return Product(self.left.double(), self.right.double())
+
 
 class Sum(LinearOperator):
     """The sum of operators of one shape."""
@@ -213,38 +259,53 @@ class Sum(LinearOperator):
         """Sum of the terms' maps for one prompt."""
         return Sum([term.prompt(index) for term in self.terms])
 
+    def double(self) -> LinearOperator:
+        """Sum of the terms in float64."""
+        return Sum([term.double() for term in self.terms])
+
 
 class HStack(LinearOperator):
     """[J_1 J_2 ...]: side by side, reading stacked inputs into one output."""
 
-    def __init__(self, blocks: Sequence[LinearOperator]) -> None:
-        self.blocks = tuple(blocks)
-        first = self.blocks[0]
-        for block in self.blocks:
-            _check_same("rows of the blocks", block.rows, first.rows)
-        cols = sum(block.cols for block in self.blocks)
-        self._like(first, rows=first.rows, cols=cols, batch=_common_batch(self.blocks))
+    def __init__(self, parts: Sequence[LinearOperator]) -> None:
+        self.parts = tuple(parts)
+        first = self.parts[0]
+        for part in self.parts:
+            _check_same("rows of the parts", part.rows, first.rows)
+        cols = sum(part.cols for part in self.parts)
+        self._like(first, rows=first.rows, cols=cols, batch=_common_batch(self.parts))
 
     def mv(self, x: Tensor) -> Tensor:
-        """Sum over blocks of J_i x_i."""
-        parts = x.split([block.cols for block in self.blocks], dim=1)
-        return add(block.mv(part) for block, part in zip(self.blocks, parts, strict=True))
+        """Sum over parts of J_i x_i."""
+        pieces = x.split([part.cols for part in self.parts], dim=1)
+        return add(part.mv(piece) for part, piece in zip(self.parts, pieces, strict=True))
 
     def rmv(self, y: Tensor) -> Tensor:
-        """The blocks' transposed images, stacked."""
-        return cat_blocks([block.rmv(y) for block in self.blocks])
+        """The parts' transposed images, stacked."""
+        return cat_blocks([part.rmv(y) for part in self.parts])
 
     def prompt(self, index: int) -> LinearOperator:
-        """The blocks' maps for one prompt, side by side."""
-        return HStack([block.prompt(index) for block in self.blocks])
+        """The parts' maps for one prompt, side by side."""
+        return HStack([part.prompt(index) for part in self.parts])
+
+    def double(self) -> LinearOperator:
+        """The parts in float64, side by side."""
+        return HStack([part.double() for part in self.parts])
 
     def dense(self) -> Tensor:
-        """The blocks' matrices, side by side."""
-        return cat_blocks([block.dense() for block in self.blocks], dim=2)
+        """The parts' matrices, side by side."""
+        return cat_blocks([part.dense() for part in self.parts], dim=2)
+
+    def reduced(self, left: Tensor | None = None) -> LinearOperator:
+        """Side by side, reduced: possible where all parts have the same factor on the left."""
+        factors = [part.left_factor for part in self.parts]
+        if factors[0] is None or any(factor != factors[0] for factor in factors):
+            return super().reduced(left)
+        return HStack([part.reduced(left) for part in self.parts])
 
     def frobenius_squared(self) -> Tensor | None:
-        """Sum over blocks, where each has a closed form."""
-        norms = [block.frobenius_squared() for block in self.blocks]
+        """Sum over parts, where each has a closed form."""
+        norms = [part.frobenius_squared() for part in self.parts]
         known = [norm for norm in norms if norm is not None]
         return add(iter(known)) if len(known) == len(norms) else None
 
@@ -267,6 +328,7 @@ class Scaled(LinearOperator):
             self.base, self.left, self.right = base.base, left * base.left, right * base.right
         batch = max(base.batch, left.shape[0], right.shape[0])
         self._like(base, rows=base.rows, cols=base.cols, batch=batch)
+        self.blocks = base.blocks
 
     def mv(self, x: Tensor) -> Tensor:
         """left * J (right * x)."""
@@ -281,6 +343,21 @@ class Scaled(LinearOperator):
         left, right = (scale[index % scale.shape[0]].unsqueeze(0) for scale in (self.left, self.right))
         return Scaled(self.base.prompt(index), left, right)
 
+    def double(self) -> LinearOperator:
+        """Base and scales in float64."""
+        return Scaled(self.base.double(), self.left.double(), self.right.double())
+
+    def reduced(self, left: Tensor | None = None) -> LinearOperator:
+        """The base reduced with the scales on its left put in; the right ones stay outside."""
+        base = self.base.reduced(self.left if left is None else self.left * left)
+        return Scaled(base, base.left_ones(), self.right)
+
+    @property
+    def left_factor(self) -> object:
+        """The base's, together with the scales."""
+        inner = self.base.left_factor
+        return None if inner is None else (inner, _Same(self.left))
+
     def dense(self) -> Tensor:
         """The base's matrix, rows and columns scaled."""
         return self.left.unsqueeze(2) * self.base.dense() * self.right.unsqueeze(1)
@@ -290,19 +367,27 @@ class Scaled(LinearOperator):
         return self.dense().square().sum(dim=(1, 2)) if isinstance(self.base, Dense) else None
 
 
-def hstack(blocks: Sequence[LinearOperator]) -> LinearOperator:
-    """[J_1 J_2 ...]; one block stays itself."""
-    return blocks[0] if len(blocks) == 1 else HStack(blocks)
+def hstack(parts: Sequence[LinearOperator]) -> LinearOperator:
+    """[J_1 J_2 ...]; one part stays itself."""
+    return parts[0] if len(parts) == 1 else HStack(parts)
 
 
-def vstack(blocks: Sequence[LinearOperator]) -> LinearOperator:
+def vstack(parts: Sequence[LinearOperator]) -> LinearOperator:
     """J_1 above J_2 above ...: one input into stacked outputs."""
-    return blocks[0] if len(blocks) == 1 else HStack([block.T for block in blocks]).T
+    return parts[0] if len(parts) == 1 else HStack([part.T for part in parts]).T
 
 
-def chunk_width(length: int, dtype: torch.dtype) -> int:
-    """How many vectors of this many numbers fit under the memory bound; at least one."""
-    return max(1, MEMORY_BOUND // max(1, length * dtype.itemsize))
+class _Same:
+    """A tensor that equals itself and no other: cheap to compare, unlike its numbers."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.tensor is self.tensor
+
+    def __hash__(self) -> int:
+        return id(self.tensor)
 
 
 def cat_blocks(blocks: Sequence[Tensor], dim: int = 1) -> Tensor:

@@ -13,6 +13,7 @@ eics.errors.OptionError: The 'mode' option must be one of exact, lanczos, fast. 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from numbers import Integral, Real
 from typing import Any
 
 from eics.errors import OptionError
@@ -30,14 +31,21 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
-def _is_positive(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 < value < math.inf
+def _positive(name: str, must: str, value: Any) -> float:
+    """The number as a float; numpy's and Python's own are both welcome."""
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        number = math.inf
+    if not 0 < number < math.inf:
+        raise OptionError.of(name, must, value)
+    return number
 
 
-def _check_whole(name: str, value: Any, *, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+def _whole(name: str, value: Any, *, least: int) -> int:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise OptionError.of(name, f"a whole number >= {least}", value)
+    return int(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +69,7 @@ class Options:
         factorization: in `exact`, `svd` (every alpha at once) or `cholesky` (fastest for one alpha).
         target: for `alpha="auto"`, the median macro EI in nats for each read-out dimension. The default,
             log(2)/2, is a dimension whose signal equals its noise.
+        memory: megabytes that one temporary block of vectors may take before work is cut into chunks.
         curve: keep dEI over a range of alpha in the result.
         laplacian: keep kernel dimension, lambda2, spectral gap and projection distance in the diagnostics.
     """
@@ -81,26 +90,28 @@ class Options:
     top_k: int | None = None
     factorization: str = "svd"
     target: float = 0.5 * math.log(2.0)
+    memory: float = 256.0
     curve: bool = False
     laplacian: bool = False
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
+            if not isinstance(getattr(self, name), str) or getattr(self, name) not in choices:
                 raise OptionError.of(name, f"one of {', '.join(choices)}", getattr(self, name))
-        if self.alpha != "auto" and not _is_positive(self.alpha):
-            raise OptionError.of("alpha", "a finite number > 0, or 'auto'", self.alpha)
-        if not _is_positive(self.target):
-            raise OptionError.of("target", "a finite number > 0", self.target)
-        for name in ("node_probes", "macro_probes"):
-            # Hutch++ halves the probes, and a standard error needs two samples.
-            _check_whole(name, getattr(self, name), least=4)
-        _check_whole("steps", self.steps, least=1)
-        _check_whole("seed", self.seed, least=0)
+        if not isinstance(self.alpha, str) or self.alpha != "auto":
+            self._set("alpha", _positive("alpha", "a finite number > 0, or 'auto'", self.alpha))
+        for name in ("target", "memory"):
+            self._set(name, _positive(name, "a finite number > 0", getattr(self, name)))
+        # Hutch++ halves the probes, and a standard error needs two samples.
+        for name, least in {"node_probes": 4, "macro_probes": 4, "steps": 1, "seed": 0}.items():
+            self._set(name, _whole(name, getattr(self, name), least=least))
         if self.top_k is not None:
-            _check_whole("top_k", self.top_k, least=1)
+            self._set("top_k", _whole("top_k", self.top_k, least=1))
             if self.mode != "lanczos":
                 raise OptionError.of("top_k", f"used with mode 'lanczos', not {self.mode!r}", self.top_k)
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
 
     def with_(self, **changes: Any) -> "Options":
         """The same options but for these; an unknown name is refused."""
@@ -144,4 +155,6 @@ def resolve(preset: "Options | str", changes: dict[str, Any]) -> Options:
         if preset not in PRESETS:
             raise OptionError.of("preset", f"one of {', '.join(PRESETS)}, or an Options", preset)
         preset = PRESETS[preset]
+    if not isinstance(preset, Options):
+        raise OptionError.of("preset", f"one of {', '.join(PRESETS)}, or an Options", preset)
     return preset.with_(**changes)

@@ -6,7 +6,6 @@ The number of directed paths is exponential in the depth; a sweep visits every e
 
 from collections.abc import Iterator, Sequence
 
-import torch
 from torch import Tensor
 
 from eics.circuit import Edge
@@ -31,6 +30,7 @@ class PathMap(LinearOperator):
         self.rows = sum(linearized.stalks[node].dim for node in self.targets)
         self.cols = sum(linearized.stalks[node].dim for node in self.sources)
         self._last_use = self._last_uses()
+        self.live = self._most_live()
 
     def mv(self, x: Tensor) -> Tensor:
         """One sweep forwards."""
@@ -57,6 +57,10 @@ class PathMap(LinearOperator):
         """The paths' map for one prompt."""
         return PathMap(self.linearized.prompt(index), self.targets)
 
+    def double(self) -> "PathMap":
+        """The paths' map in float64."""
+        return PathMap(self.linearized.double(), self.targets)
+
     def _split(self, block: Tensor, nodes: Sequence[str]) -> dict[str, Tensor]:
         parts = block.split([self.linearized.stalks[node].dim for node in nodes], dim=1)
         return {node: self._masked(node, part) for node, part in zip(nodes, parts, strict=True)}
@@ -67,6 +71,15 @@ class PathMap(LinearOperator):
 
     def _zeros(self, node: str, like: Tensor) -> Tensor:
         return like.new_zeros(like.shape[0], self.linearized.stalks[node].dim, like.shape[2])
+
+    def _most_live(self) -> int:
+        """How many nodes' values a sweep holds at most."""
+        live = most = len(self.sources)
+        for node in self.swept:
+            live += 1
+            most = max(most, live)
+            live -= len(self._last_use.get(node, ()))
+        return most
 
     def _last_uses(self) -> dict[str, list[str]]:
         """Which values a sweep may forget after computing a node: memory follows the width of the graph."""
@@ -116,8 +129,3 @@ def branch_maps(linearized: LinearizedCircuit) -> dict[Edge, LinearOperator]:
         for edge in linearized.edges
         if edge.target in sinks
     }
-
-
-def coordinate_sizes(linearized: LinearizedCircuit, nodes: Sequence[str]) -> Tensor:
-    """How many coordinates of these nodes' stalks count, for each prompt: (B,)."""
-    return torch.stack([linearized.stalks[node].size for node in nodes]).sum(dim=0)

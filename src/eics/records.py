@@ -18,8 +18,8 @@ _MAP_COLUMNS = ("ei_parts", "stderr")
 _PARQUET_MAGIC = b"PAR1"
 
 
-def write_records(scores: Iterable[Score], path: str | Path) -> None:
-    """Writes results to `.jsonl` or `.parquet`.
+def write_records(scores: Iterable[Score] | Score, path: str | Path) -> None:
+    """Writes results, or a single one, to `.jsonl` or `.parquet`.
 
     >>> import tempfile
     >>> from eics.result import failed
@@ -31,6 +31,7 @@ def write_records(scores: Iterable[Score], path: str | Path) -> None:
     """
     path = Path(path)
     check_path(path)
+    scores = [scores] if isinstance(scores, Score) else scores
     (_write_jsonl if path.suffix == ".jsonl" else _write_parquet)(scores, path)
 
 
@@ -160,6 +161,8 @@ def _schema() -> Any:
             ("stderr", pa.map_(text, number)),
             ("diagnostics", text),
             ("curve", text),
+            ("forward_passes", pa.int64()),
+            ("prompt", text),
             ("reason", text),
         ]
     )

@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -34,6 +34,9 @@ class NodeTerm:
     node: str
     residual: float
     share: float
+
+    def __str__(self) -> str:
+        return self.node
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,6 +74,8 @@ class Score:
     stderr: dict[str, float] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
     curve: dict[str, list[float]] | None = None
+    forward_passes: int | None = None
+    prompt: str | None = None
     reason: str | None = None
 
     def to_record(self) -> dict[str, Any]:
@@ -117,15 +122,17 @@ class Score:
         names = ("eics", "consistency", "c_sh", "dei_norm", "dei", "ei_macro", "emergence_ratio", "alpha")
         values = [(name, getattr(self, name)) for name in names]
         numbers = "".join(f"<tr><th>{n}</th><td>{_number(v)}</td></tr>" for n, v in values if v is not None)
-        edges = "".join(
-            f"<tr><td>{html.escape(str(edge))}</td><td>{edge.residual:.4g}</td><td>{edge.share:.1%}</td></tr>"
-            for edge in self.edges[:_SHOWN_EDGES]
+        terms: Sequence[EdgeTerm | NodeTerm] = self.nodes or self.edges
+        rows = "".join(
+            f"<tr><td>{html.escape(str(term))}</td><td>{term.residual:.4g}</td><td>{term.share:.1%}</td></tr>"
+            for term in terms[:_SHOWN_EDGES]
         )
+        what = "nodes" if self.nodes else "edges"
         reason = f"<p>{html.escape(self.reason)}</p>" if self.reason else ""
         title = f"EICS of {html.escape(str(self.id))} ({self.status})"
         return (
             f"<table><caption>{title}</caption>{numbers}</table>{reason}"
-            f"<table><tr><th>worst edges</th><th>residual</th><th>share</th></tr>{edges}</table>"
+            f"<table><tr><th>worst {what}</th><th>residual</th><th>share of C_sh</th></tr>{rows}</table>"
         )
 
 

@@ -18,8 +18,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from eics.operators import MEMORY_BOUND, LinearOperator
+from eics.memory import memory_bound
+from eics.operators import LinearOperator
 from eics.probes import signs
+
+_SVD_LIMIT = 128  # beyond this side, eigenvalues of a Gram matrix are several times faster than an SVD
 
 Alpha = float | Tensor
 """A number, or one for each prompt (B,)."""
@@ -42,10 +45,12 @@ class Estimate:
 
 
 class Spectrum(ABC):
-    """Knows EI at every alpha. `method` says how; `exact` whether without error but rounding."""
+    """Knows EI at every alpha. `method` says how, `exact` whether without error but rounding, `sampled` whether with a
+    standard error; top-k is neither."""
 
     method: str
     exact: bool
+    sampled: bool = False
 
     @abstractmethod
     def ei(self, alpha: Alpha) -> Estimate:
@@ -68,17 +73,20 @@ class SingularValues(Spectrum):
 
 @dataclass(frozen=True)
 class GramMatrix(Spectrum):
-    """The smaller of J J^T and J^T J, (B, m, m), factorized anew for each alpha: the fastest for one alpha."""
+    """The smaller of J J^T and J^T J, (B, blocks, m, m), factorized for each alpha anew: the fastest for one alpha."""
 
     gram: Tensor
+    finite: Tensor
     method: str = "cholesky"
     exact: bool = True
 
     def ei(self, alpha: Alpha) -> Estimate:
-        """sum_i log L_ii with L L^T = I + alpha G; never singular, since G is positive semi-definite."""
-        eye = torch.eye(self.gram.shape[1], dtype=self.gram.dtype, device=self.gram.device)
-        shifted = eye + trailing(alpha, 2) * self.gram
-        value = torch.linalg.cholesky(shifted).diagonal(dim1=1, dim2=2).log().sum(dim=1)
+        """sum_i log L_ii with L L^T = I + alpha G; nan where rounding in a huge alpha G hides the I."""
+        eye = torch.eye(self.gram.shape[-1], dtype=self.gram.dtype, device=self.gram.device)
+        shifted = eye + trailing(alpha, 3) * self.gram
+        factor, failed = torch.linalg.cholesky_ex(shifted)
+        value = factor.diagonal(dim1=-2, dim2=-1).log().sum(dim=(1, 2)) * self.finite[:, 0]
+        value = torch.where(failed.any(dim=1), torch.nan, value)
         return Estimate(value, torch.zeros_like(value))
 
 
@@ -89,12 +97,12 @@ class Gram:
     to those coordinates, in their order: a padded prompt meets the same probes as an unpadded one.
     """
 
-    def __init__(self, operator: LinearOperator, support: tuple[Tensor, Tensor] | None = None) -> None:
+    def __init__(
+        self, operator: LinearOperator, support: tuple[Tensor, Tensor] | None = None, by_rows: bool | None = None
+    ) -> None:
         self.operator = operator
-        rows, cols = operator.rows, operator.cols
-        counts = (rows, cols) if support is None else tuple(int(side.count_nonzero()) / len(side) for side in support)
-        self.by_rows = counts[0] <= counts[1]
-        self.size = rows if self.by_rows else cols
+        self.by_rows = operator.rows <= operator.cols if by_rows is None else by_rows
+        self.size = operator.rows if self.by_rows else operator.cols
         self.support = None if support is None else support[0 if self.by_rows else 1] != 0
 
     def half(self, x: Tensor) -> Tensor:
@@ -128,21 +136,52 @@ class Gram:
 def exact(operator: LinearOperator, factorization: str = "svd") -> Spectrum:
     """The exact spectrum: `svd` for every alpha at once, `cholesky` of the smaller Gram side for one alpha.
 
-    A map whose matrix would break the memory bound is never formed: its Gram matrix is, and `svd` then means
-    that matrix's eigenvalues.
+    Low rank (`reduced`) and diagonal blocks are made use of. A matrix that would break the memory bound is never
+    formed: its Gram matrix is, by chunks. `svd` of a large matrix means its Gram matrix's eigenvalues. Gram matrices
+    are float64: squaring halves the digits. What is done depends on one prompt's size, never on the batch.
     """
-    count = operator.batch * operator.rows * operator.cols
-    fits = count * operator.dtype.itemsize <= MEMORY_BOUND
-    if factorization == "svd" and fits:
-        return SingularValues(torch.linalg.svdvals(_wide_enough(operator.dense())).square())
-    if fits:
-        matrix = _wide_enough(operator.dense())
-        gram = matrix @ matrix.mT if operator.rows <= operator.cols else matrix.mT @ matrix
-    else:
-        gram = _wide_enough(Gram(operator).dense())
+    operator = operator.reduced()
+    size = operator.rows * operator.cols // operator.blocks * 8
+    together = max(1, memory_bound() // size)
+    if operator.batch > together:  # prompt by prompt
+        return _stack([exact(operator.prompt(index), factorization) for index in range(operator.batch)])
+    small = min(operator.rows, operator.cols) // operator.blocks <= _SVD_LIMIT
+    fits = size <= memory_bound()
+    if factorization == "svd" and fits and small:
+        matrix, finite = _finite(_wide_enough(operator.diagonal_blocks()))
+        singular: Tensor = torch.linalg.svdvals(matrix)
+        return SingularValues(singular.flatten(1).square() * finite)
+    whole = fits or operator.blocks > 1
+    gram, finite = _finite(_gram_blocks(operator) if whole else Gram(operator.double()).dense().unsqueeze(1))
     if factorization == "cholesky":
-        return GramMatrix(gram)
-    return SingularValues(torch.linalg.eigvalsh(gram).clamp(min=0), method="eigh")
+        return GramMatrix(gram, finite)
+    return SingularValues(torch.linalg.eigvalsh(gram).flatten(1).clamp(min=0) * finite, method="eigh")
+
+
+def _stack(spectra: list[Spectrum]) -> Spectrum:
+    """One spectrum from those of single prompts."""
+    first = spectra[0]
+    if isinstance(first, GramMatrix):
+        grams = [spectrum for spectrum in spectra if isinstance(spectrum, GramMatrix)]
+        return GramMatrix(torch.cat([g.gram for g in grams]), torch.cat([g.finite for g in grams]))
+    singles = [spectrum for spectrum in spectra if isinstance(spectrum, SingularValues)]
+    return SingularValues(torch.cat([single.squares for single in singles]), method=first.method)
+
+
+def _finite(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Matrices (B, ...) with those of a prompt that has a non-finite entry set to 0, and (B, 1): 1, or nan for those.
+
+    Factorizations refuse such entries for the whole batch; so one prompt's overflow stays that prompt's.
+    """
+    good = matrices.flatten(1).isfinite().all(dim=1)
+    zeroed = torch.where(good.view(-1, *[1] * (matrices.ndim - 1)), matrices, 0.0)
+    return zeroed, torch.where(good, 1.0, torch.nan).to(matrices.dtype).unsqueeze(1)
+
+
+def _gram_blocks(operator: LinearOperator) -> Tensor:
+    """The smaller Gram side of each diagonal block, in float64: (batch, blocks, m, m)."""
+    matrix = operator.diagonal_blocks().double()
+    return matrix @ matrix.mT if operator.rows <= operator.cols else matrix.mT @ matrix
 
 
 def trailing(alpha: Alpha, axes: int) -> Alpha:
