@@ -130,7 +130,49 @@ def test_toy_makes_the_figure(tmp_path):
     assert (tmp_path / "out" / "toy.pdf").read_bytes().startswith(b"%PDF")
     assert (tmp_path / "out" / "toy.png").read_bytes().startswith(b"\x89PNG")
     assert "a bump" in result.output or "rises" in result.output
-    assert max(map(len, result.output.splitlines())) <= 100
+    assert max(map(len, result.output.splitlines())) <= 80
     bad = run("toy", "--out", tmp_path / "out", "--noisy-edge", "n1->n6")
     assert bad.exit_code == 2
     assert "one of n1->n3" in bad.output
+
+
+def test_modules_named_in_the_docs_are_there():
+    loaded_after(
+        "import eics\neics.linear_file.save_linear; eics.laplacian.project; eics.baselines.BASELINES; eics.alpha"
+    )
+
+
+def test_a_consistent_circuit_blames_nobody(tmp_path):
+    chain = eics.LinearCircuit({"x->y": [[2.0]], "y->z": [[3.0]]}, {"x": [1.0], "y": [2.0], "z": [6.0]})
+    eics.linear_file.save_linear(chain, tmp_path / "c.safetensors")
+    output = run("score", "--circuit", tmp_path / "c.safetensors", "--preset", "both").output
+    assert output.count("none:") == 2
+
+
+def test_the_table_shows_what_c_sh_is_made_of(circuit):
+    assert "worst nodes" in run("score", "--circuit", circuit, "--preset", "well-posed").output
+    assert "worst edges" in run("score", "--circuit", circuit).output
+
+
+def test_names_with_markup_are_shown_as_they_are(tmp_path):
+    odd = eics.LinearCircuit({"[/foo]->[red]x": [[2.0]]}, {"[/foo]": [1.0], "[red]x": [1.0]})
+    eics.linear_file.save_linear(odd, tmp_path / "c.safetensors")
+    result = run("score", "--circuit", tmp_path / "c.safetensors")
+    assert result.exit_code == 0
+    assert "[/foo]->[red]x" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments", [["toy", "--out", "/proc/x"], ["score", "--circuit", "{circuit}", "--out", "/proc/x.jsonl"]]
+)
+def test_a_place_that_cannot_be_written_is_one_line(circuit, arguments):
+    result = run(*(argument.format(circuit=circuit) for argument in arguments))
+    assert result.exit_code == 2
+    assert result.output.startswith("eics: cannot write")
+    assert len(result.output.splitlines()) == 1
+
+
+def test_a_repeated_noisy_edge_counts_once():
+    from eics.toy.protocol import check_noisy
+
+    assert check_noisy(["n3->n5", "n3->n5"]) == ("n3->n5",)

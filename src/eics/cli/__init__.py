@@ -1,5 +1,6 @@
 """The command line. Heavy imports wait inside the commands, so that `--help` is instant."""
 
+import os
 import sys
 
 import click
@@ -20,7 +21,12 @@ class _Commands(click.Group):
             click.echo(f"eics: {error}", err=True)
             sys.exit(2)
         except BrokenPipeError:  # the reader of our output has seen enough
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the interpreter flushes it on its way out
             sys.exit(0)
+        except OSError as error:
+            where = f" {error.filename}" if error.filename else ""
+            click.echo(f"eics: cannot write or read{where}: {error.strerror or error}", err=True)
+            sys.exit(2)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -29,8 +29,8 @@ _HELP = {
 }
 _NUMBERS = {
     "seed": "Seed of the probes.",
-    "node_probes": "Probes for each part, in lanczos and fast.",
-    "macro_probes": "Probes for the macro map, in lanczos and fast.",
+    "node_probes": "Probes for each part, in lanczos and fast; at least 4.",
+    "macro_probes": "Probes for the macro map, in lanczos and fast; at least 4.",
     "steps": "Lanczos steps for each probe.",
     "top_k": "In lanczos: count only the K largest singular values, sampling nothing.",
 }
@@ -72,7 +72,12 @@ def _with_presets(name: str, text: str) -> str:
 )
 @scoring_options
 @click.option("--curve", is_flag=True, default=None, help="Keep dEI(alpha) and its zeros in the record.")
-@click.option("--laplacian", is_flag=True, default=None, help="Keep kernel dimension, lambda2 and spectral gap.")
+@click.option(
+    "--laplacian",
+    is_flag=True,
+    default=None,
+    help="Keep kernel dimension, lambda2, spectral gap and projection distance.",
+)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Records: .jsonl or .parquet.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON lines instead of a table.")
 @click.option("--quiet", is_flag=True, help="Print nothing.")
@@ -117,4 +122,4 @@ def _show(scored: dict[str, Any], together: Any, as_json: bool) -> None:
     for name, scores in scored.items():
         screen.print(score_table(scores, f"EICS, preset {name}"))
         for sentence in scores.summary():
-            screen.print(f"- {sentence}", highlight=False)
+            screen.print(f"- {sentence}", markup=False)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
+
 from eics.result import Score
 
 if TYPE_CHECKING:
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
     from eics.toy.curves import Curves
 
 _WORST = 3
+_ROUNDING = 1e-12
 
 
 def curve_table(curves: "Curves") -> "Table":
@@ -23,15 +26,34 @@ def curve_table(curves: "Curves") -> "Table":
 
 
 def score_table(scores: Sequence[Score], title: str) -> "Table":
-    """One row for each prompt: the score, its components and the worst edges."""
+    """One row for each prompt: the score, its components, and what makes its C_sh: edges, or nodes."""
+    by_node = any(score.nodes for score in scores)
     table = _table("id", "EICS", "C_sh", "dEI", "dEI_norm", title=title)
-    table.add_column("status")
-    table.add_column("worst edges (share)", overflow="fold")
+    table.add_column("status", no_wrap=True)
+    table.add_column(f"worst {'nodes' if by_node else 'edges'} (share of C_sh)", overflow="fold")
     for score in scores:
         numbers = [_cell(getattr(score, name)) for name in ("eics", "c_sh", "dei", "dei_norm")]
-        worst = ", ".join(f"{edge} {edge.share:.0%}" for edge in score.edges[:_WORST])
-        table.add_row(str(score.id), *numbers, score.status, worst if score.status != "failed" else score.reason)
+        table.add_row(escape(str(score.id)), *numbers, score.status, escape(_worst(score)))
     return table
+
+
+def reasons(scores: Sequence[Score]) -> list[str]:
+    """Why scores are as they are, each reason once, with the prompts that it holds for."""
+    kinds: dict[str, list[str]] = {}
+    for score in scores:
+        if score.reason and score.status != "failed":
+            kinds.setdefault(score.reason, []).append(str(score.id))
+    return [f"{', '.join(ids)}: {reason}" for reason, ids in kinds.items()]
+
+
+def _worst(score: Score) -> str:
+    if score.status == "failed":
+        return str(score.reason)
+    if score.c_sh is None or score.c_sh < _ROUNDING:
+        return "none: consistent to rounding"
+    if score.nodes:
+        return ", ".join(f"{term.node} {term.share:.0%}" for term in score.nodes[:_WORST])
+    return ", ".join(f"{edge} {edge.share:.0%}" for edge in score.edges[:_WORST])
 
 
 def _table(*numbers: str, title: str) -> "Table":
@@ -45,4 +67,6 @@ def _table(*numbers: str, title: str) -> "Table":
 
 
 def _cell(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
+    if value is None:
+        return ""
+    return f"{value:.4f}" if abs(value) < 1e4 else f"{value:.3g}"

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-_PLAIN_WIDTH = 100
-
 
 def console(*, stderr: bool = False) -> "Console":
-    """A console; outside a terminal lines do not depend on its width."""
+    """A console: as wide as the terminal, or as `COLUMNS` says, or 80."""
     from rich.console import Console
 
-    screen = Console(stderr=stderr)
-    return screen if screen.is_terminal else Console(stderr=stderr, width=_PLAIN_WIDTH)
+    return Console(stderr=stderr, highlight=False)
 
 
 @contextmanager

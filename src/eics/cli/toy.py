@@ -32,9 +32,10 @@ def toy(out: Path, seeds: int, noisy: tuple[str, ...], quiet: bool) -> None:
     from eics.toy.experiment import STEPS, run_toy
     from eics.toy.protocol import NOISY, check_noisy
 
+    chosen = check_noisy(noisy or NOISY)
     out.mkdir(parents=True, exist_ok=True)
     with track("toy experiment", STEPS, quiet=quiet) as tick:
-        result = run_toy(seeds, check_noisy(noisy or NOISY), tick)
+        result = run_toy(seeds, chosen, tick)
     written = result.save(out)
     if quiet:
         return
@@ -45,5 +46,5 @@ def toy(out: Path, seeds: int, noisy: tuple[str, ...], quiet: bool) -> None:
     for title, sentences in result.sentences().items():
         screen.print(f"\n[bold]{title}[/bold] ({seeds} seeds)")
         for sentence in sentences:
-            screen.print(f"- {sentence}", highlight=False)
-    screen.print(f"\nWritten to {out}/: {', '.join(path.name for path in written)}", highlight=False)
+            screen.print(f"- {sentence}", markup=False)
+    screen.print(f"\nWritten to {out}/: {', '.join(path.name for path in written)}", markup=False)

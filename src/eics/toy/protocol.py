@@ -33,7 +33,7 @@ def check_noisy(edges: Sequence[str]) -> tuple[str, ...]:
     for edge in edges:
         if edge not in EDGES:
             raise OptionError.of("noisy-edge", f"one of {', '.join(EDGES)}", edge)
-    return tuple(edges)
+    return tuple(dict.fromkeys(edges))
 
 
 class Protocol:

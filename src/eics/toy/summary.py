@@ -56,9 +56,9 @@ def protocol_sentences(curves: Curves, noisy: tuple[str, ...], edges: int) -> It
     yield _trend(f"Noise on {', '.join(noisy)}: C_sh", curves, "c_sh")
     share = curves.mean("noisy_share")
     yield (
-        f"The {len(noisy)} noisy edges of {edges} have {share[0]:.0%} of the numerator without noise and "
-        f"{share[-1]:.0%} at tau = {curves.taus[-1]:.1f}: residuals point at the damage, but equation (2) spreads "
-        "it to the next node's other edges."
+        f"The noisy edges ({len(noisy)} of {edges}) have {share[0]:.0%} of the numerator without noise and "
+        f"{share[-1]:.0%} at tau = {curves.taus[-1]:.1f}. Equation (2) also charges the noise in a node's write to "
+        "that node's other edges."
     )
     exact, fast = curves.mean("dei_exact"), curves.mean("dei_fast")
     if max(exact) - min(exact) < 1e-9:
