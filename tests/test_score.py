@@ -176,7 +176,8 @@ def test_diagnostics():
     assert d["share_top_edge"] == found.edges[0].share
     assert d["share_largest_part"] == pytest.approx(max(found.ei_parts.values()) / sum(found.ei_parts.values()))
     assert d["edges_left_out"] == 0
-    assert set(d["ei_methods"]) == {"macro", *found.ei_parts}
+    assert d["ei_methods"]["macro"] == "svd"
+    assert set(d["ei_methods"]["parts"]) == set(found.ei_parts)
     assert d["spectral_gap"] == pytest.approx(brute_eigenvalues(circuit)[0][d["kernel_dim"]], rel=1e-6)
     assert 0 <= d["projection_distance"] <= 1
     assert set(found.curve) == {"alpha", "dei", "ei_macro", "zeros"}
@@ -189,9 +190,12 @@ def test_diagnostics():
 def test_fast_reports_how_far_it_is_from_its_limit():
     circuit = build(9, density=0.8)
     exact = eics.score(circuit)
-    bounds = eics.score(circuit, mode="fast").diagnostics["ei_bounds"]
-    for name, value in exact.ei_parts.items():
-        assert bounds[name][0] - 1e-9 <= value <= bounds[name][1] + 1e-9
+    for seed in range(20):
+        bounds = eics.score(circuit, mode="fast", seed=seed).diagnostics["ei_bounds"]
+        for name, value in exact.ei_parts.items():
+            assert bounds["parts"][name][0] - 1e-9 <= value <= bounds["parts"][name][1] + 1e-9
+        for name, value in {"macro": exact.ei_macro, "dei": exact.dei}.items():
+            assert bounds[name][0] - 1e-9 <= value <= bounds[name][1] + 1e-9
     tight = eics.score(circuit, mode="fast", alpha=1e-7).diagnostics["ei_bounds"]
     assert tight["dei"][1] - tight["dei"][0] < 1e-3 * abs(tight["dei"][0])
 
@@ -242,7 +246,7 @@ def test_other_bad_calls():
         eics.score(build(0), alfa=1.0)
     with pytest.raises(OptionError, match="'preset' option must be one of paper, well-posed"):
         eics.score(build(0), preset="best")
-    with pytest.raises(OptionError, match="'ids' option must be one for each of the 2 prompts"):
+    with pytest.raises(OptionError, match="'ids' option must be a list with one for each of the 2 prompts"):
         eics.score(build(0, batch=2), ids=["a"])
     with pytest.raises(OptionError, match=r"Node 'a0\.h0' has none left"):
         eics.score(build(0, positions=1, edges=["a0.h0->logits"]), positions="no_sink")
@@ -308,3 +312,67 @@ def test_representations_read_well_and_escape():
     assert "&lt;script&gt;" in score._repr_html_()
     both = eics.Scores([score])
     assert "<script>" not in both._repr_html_()
+
+
+def test_one_prompts_overflow_stays_that_prompts():
+    """Activations too large to square: in every mode and metric the other prompt is scored as if alone."""
+    circuit = build(12, density=0.6, batch=2)
+    activations = {n: circuit.as_given(n, a).clone() for n, a in circuit.activations.items()}
+    for tensor in activations.values():
+        tensor[1] *= 1e200
+    spoilt = LinearCircuit(circuit.maps, activations, batched=True)
+    for options in ({"metric": "relative"}, {"metric": "relative", "mode": "lanczos"}, {"preset": "well-posed"}):
+        found = eics.score(spoilt, **options)
+        assert [score.status == "failed" for score in found] == [False, True], options
+        assert found[0].eics == pytest.approx(eics.score(circuit, **options)[0].eics)
+
+
+def test_silent_nodes_are_named():
+    eye = np.eye(2)
+    maps = {"x->y": eye, "y->z": eye}
+    silent_sink = LinearCircuit(maps, {"x": [1.0, 0], "y": [1.0, 0], "z": [0.0, 0]})
+    assert "z writes nothing" in eics.score(silent_sink, preset="well-posed").reason
+    silent_middle = LinearCircuit(maps, {"x": [1.0, 0], "y": [0.0, 0], "z": [1.0, 0]})
+    assert "y is zero" in eics.score(silent_middle, preset="well-posed").reason
+
+
+def test_top_k_is_a_bound_and_not_a_sample():
+    circuit = build(9, density=0.8)
+    exact = eics.score(circuit, parts="branches")
+    found = eics.score(circuit, parts="branches", mode="lanczos", top_k=1)
+    assert found.stderr == {}
+    assert found.ei_macro < exact.ei_macro
+    assert found.diagnostics["ei_methods"]["macro"] == "top-k"
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda _: eics.score(None), "'circuit' option must be given"),
+        (lambda c: eics.score(c.circuit), "'circuit' option must be given"),
+        (lambda c: eics.score(c, preset=None), "'preset' option must be"),
+        (lambda c: eics.score(c, ids=5), "'ids' option must be a list"),
+        (lambda c: eics.score(c, alpha=10**400), "'alpha' option must be"),
+        (lambda c: eics.score(c, alpha=np.array([1.0, 2.0])), "'alpha' option must be"),
+        (lambda _: LinearCircuit({"x->y": [[1.0]]}, {"x": [1.0], "y": [1.0]}, dtype=torch.int64), "'dtype' option"),
+        (lambda _: LinearCircuit({"x->y": [[1.0]]}, {"x": [1.0], "y": [1.0]}, dtype="float32"), "'dtype' option"),
+    ],
+)
+def test_odd_calls_are_refused_in_one_line(call, says):
+    with pytest.raises(eics.EICSError) as error:
+        call(build(0))
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_numpy_numbers_and_views_are_welcome(tmp_path):
+    matrix = np.arange(4.0).reshape(2, 2)
+    circuit = LinearCircuit(
+        {"x->y": matrix[::-1]}, {"x": np.ones(2)[::-1], "y": np.ones((1, 2))}, positions={"y": np.array([0])}
+    )
+    found = eics.score(circuit, alpha=np.float32(1), seed=np.int64(3), ids=[np.int64(7)])
+    assert found.id == 7
+    eics.write_records(found, tmp_path / "one.jsonl")
+    assert eics.read_records(tmp_path / "one.jsonl") == [found]
+    sparse = LinearCircuit({"x->y": torch.eye(2).to_sparse()}, {"x": [1.0, 1], "y": [1.0, 1]})
+    assert eics.score(sparse).c_sh == 0.0

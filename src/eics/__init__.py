@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eics.circuit import Circuit, Edge, Node
-    from eics.errors import CircuitError, EICSError, OptionError, RecordError
+    from eics.circuit_file import load_circuit
+    from eics.errors import CircuitError, EICSError, ModelError, OptionError, RecordError
     from eics.linear import LinearCircuit
+    from eics.models import adapt, load_model
     from eics.options import PAPER, WELL_POSED, Options
     from eics.records import read_records, write_records
     from eics.result import Score, Scores
@@ -26,10 +28,14 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "Circuit": "circuit",
+    "load_circuit": "circuit_file",
+    "adapt": "models",
+    "load_model": "models",
     "Edge": "circuit",
     "Node": "circuit",
     "CircuitError": "errors",
     "EICSError": "errors",
+    "ModelError": "errors",
     "OptionError": "errors",
     "RecordError": "errors",
     "LinearCircuit": "linear",
@@ -51,6 +57,7 @@ __all__ = [
     "EICSError",
     "Edge",
     "LinearCircuit",
+    "ModelError",
     "Node",
     "OptionError",
     "Options",
@@ -58,6 +65,9 @@ __all__ = [
     "Score",
     "Scores",
     "__version__",
+    "adapt",
+    "load_circuit",
+    "load_model",
     "read_records",
     "score",
     "write_records",
@@ -65,11 +75,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'eics' has no attribute {name!r}")
-    value = getattr(import_module(f"eics.{_WHERE[name]}"), name)
-    globals()[name] = value
-    return value
+    try:
+        if name in _WHERE:
+            value = getattr(import_module(f"eics.{_WHERE[name]}"), name)
+            globals()[name] = value
+            return value
+        return import_module(f"eics.{name}")  # a module such as eics.laplacian
+    except ModuleNotFoundError as error:
+        if error.name != f"eics.{name}":
+            raise  # something that eics needs is not installed
+        raise AttributeError(f"module 'eics' has no attribute {name!r}") from None
 
 
 def __dir__() -> list[str]:

@@ -24,3 +24,11 @@ class OptionError(EICSError):
 
 class RecordError(EICSError):
     """A record, or a file of records, cannot be read."""
+
+
+class ModelError(EICSError):
+    """The model cannot be loaded or adapted, or its adapter does not describe it."""
+
+
+class PromptError(EICSError):
+    """A prompt cannot be scored; the others can."""

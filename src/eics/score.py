@@ -3,41 +3,47 @@
 EICS = dEI_norm / (1 + C_sh)                                                     (equation 7)
 """
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from operator import index
+from typing import Any
 
 from eics.alpha import calibrate_alpha, dei_curve
 from eics.assemble import Parts, assemble
+from eics.circuit import Circuit
 from eics.emergence import emergence_spectra
 from eics.errors import CircuitError, OptionError
+from eics.linear import LinearCircuit
 from eics.linearize import LinearizedCircuit
+from eics.memory import memory_limit
 from eics.options import PAPER, Options, resolve
 from eics.result import Score, Scores
 from eics.sheaf import sheaf_term
 
 
-class Linearizable(Protocol):
-    """What can be scored: something that ran once and can be linearized at the state that it was in."""
-
-    batched: bool
-
-    def linearize(self, linearization: str) -> LinearizedCircuit:
-        """The circuit's activations and maps at the observed state."""
-
-
 def score(
-    state: Linearizable,
+    model: Any,
+    circuit: Circuit | None = None,
+    prompts: Any = None,
     *,
     preset: Options | str = PAPER,
     ids: Sequence[str | int] | None = None,
+    answer: int | None = None,
+    tokens: Sequence[int] | None = None,
+    batch_size: int = 8,
     **options: Any,
 ) -> Score | Scores:
-    """Scores a circuit on one prompt, or on each prompt of a batch.
+    """Scores a circuit of a model on a prompt, or on each prompt of a list; or an explicit circuit.
 
     Args:
-        state: what to score, for example a `LinearCircuit`.
+        model: from `eics.load_model` or `eics.adapt`, or a loaded transformers model; or, alone, a `LinearCircuit`,
+            which has its activations already.
+        circuit: which heads and MLPs, and the edges between them.
+        prompts: a string or a list of token ids gives one result; a list of them gives a list.
         preset: `eics.PAPER`, `eics.WELL_POSED`, their names, or any `Options`.
         ids: names for the prompts; numbers from 0 if not given.
+        answer: position of the answer, counted from the end if negative; the last token if not given.
+        tokens: token ids for `readout="tokens"`.
+        batch_size: prompts that share a forward pass.
         **options: changes to the preset, by the names of `eics.Options`.
 
     Two aligned branches carry together 1/2 log(1 + 4) for each direction, alone 1/2 log(1 + 1) each:
@@ -52,8 +58,21 @@ def score(
     Score(id=0, eics=0.100617, c_sh=0.377964, dei_norm=0.138647, dei=0.223144 nats, ok)
     """
     chosen = resolve(preset, options)
-    scores = Scores(score_batch(state.linearize(chosen.linearization), chosen, ids))
-    return scores if state.batched else scores[0]
+    if circuit is None:
+        if not isinstance(model, LinearCircuit):
+            raise OptionError.of("circuit", "given, unless a LinearCircuit is scored", circuit)
+        with memory_limit(chosen.memory):
+            scores = score_batch(model.linearize(chosen.linearization), chosen, ids)
+        return scores if model.batched else scores[0]
+    from eics.model_score import score_prompts
+    from eics.models import adapt
+    from eics.prompts import as_prompts, is_single
+
+    single = is_single(prompts)
+    listed = as_prompts([prompts] if single else prompts, ids)
+    found = score_prompts(adapt(model), circuit, listed, [chosen], answer=answer, tokens=tokens, batch_size=batch_size)
+    scores = Scores(score for (score,) in found)
+    return scores[0] if single else scores
 
 
 def score_batch(linearized: LinearizedCircuit, options: Options, ids: Sequence[str | int] | None = None) -> Scores:
@@ -84,6 +103,7 @@ def _check_carries(linearized: LinearizedCircuit) -> None:
 def _check_ids(ids: Sequence[str | int] | None, batch: int) -> Sequence[str | int]:
     if ids is None:
         return range(batch)
-    if len(ids) != batch:
-        raise OptionError.of("ids", f"one for each of the {batch} prompts", list(ids))
-    return ids
+    names = [name if isinstance(name, str) else index(name) for name in ids] if isinstance(ids, Iterable) else None
+    if names is None or len(names) != batch:
+        raise OptionError.of("ids", f"a list with one for each of the {batch} prompts", ids)
+    return names

@@ -1,0 +1,72 @@
+"""Llama, Mistral, Qwen2, Qwen3: RMSNorm, rotary embeddings, grouped-query attention, gated MLP.
+
+The four differ in biases (Qwen2 has them on queries, keys and values), in norms of single queries and keys (Qwen3)
+and in sliding windows (Mistral, Qwen2); a module that is absent is absent here too.
+"""
+
+from typing import Any
+
+from torch import nn
+
+from eics.models.activations import activation
+from eics.models.base import Adapter, Sites, head_biases, heads_of, heads_out
+from eics.models.norms import rms_norm
+from eics.transformer.spec import MLP, Attention, Block, Norm
+
+
+class Llama(Adapter):
+    """transformers' LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM."""
+
+    model_types: tuple[str, ...] = ("llama", "mistral", "qwen2", "qwen3")
+
+    def layers(self, model: Any) -> list[nn.Module]:
+        """`model.layers`."""
+        return list(model.model.layers)
+
+    def block(self, model: Any, layer: Any) -> Block:
+        """Separate projections, grouped keys and values."""
+        attention, config = layer.self_attn, model.config
+        heads, groups = config.num_attention_heads, config.num_key_value_heads
+        q, k, v, o = attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj
+        names = [f"{port}_norm" for port in "qk" if hasattr(attention, f"{port}_norm")]
+        inner: dict[str, Any] = {name: rms_norm(getattr(attention, name)) for name in names}
+        mlp = layer.mlp
+        return Block(
+            Attention(
+                norm=rms_norm(layer.input_layernorm),
+                w_q=heads_of(q.weight, heads), b_q=head_biases(q.bias, heads),
+                w_k=heads_of(k.weight, groups), b_k=head_biases(k.bias, groups),
+                w_v=heads_of(v.weight, groups), b_v=head_biases(v.bias, groups),
+                w_o=heads_out(o.weight, heads), b_o=o.bias,
+                scale=attention.scaling,
+                window=window(config, attention),
+                **inner,
+            ),
+            MLP(
+                norm=rms_norm(layer.post_attention_layernorm),
+                w_in=mlp.up_proj.weight, b_in=mlp.up_proj.bias,
+                w_gate=mlp.gate_proj.weight, b_gate=mlp.gate_proj.bias,
+                w_out=mlp.down_proj.weight, b_out=mlp.down_proj.bias,
+                activation=activation(config.hidden_act),
+            ),
+        )  # fmt: skip
+
+    def sites(self, layer: Any) -> Sites:
+        """The layer's modules."""
+        attention = layer.self_attn
+        return Sites(layer.input_layernorm, attention, attention.o_proj, layer.post_attention_layernorm, layer.mlp)
+
+    def final_norm(self, model: Any) -> tuple[nn.Module, Norm]:
+        """`model.norm`."""
+        return model.model.norm, rms_norm(model.model.norm)
+
+
+def window(config: Any, attention: Any) -> int | None:
+    """The sliding window of this layer, None where it sees everything.
+
+    Families with windows in some layers only say so in `layer_types`; Mistral and Phi-3 have one for all or none.
+    """
+    types = getattr(config, "layer_types", None)
+    if types is not None:
+        return config.sliding_window if types[attention.layer_idx] == "sliding_attention" else None
+    return getattr(config, "sliding_window", None)

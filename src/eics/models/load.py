@@ -1,0 +1,61 @@
+"""From a loaded model, a path or a hub id to an adapted model that has proved itself."""
+
+from pathlib import Path
+from typing import Any
+
+from eics.errors import ModelError
+from eics.models.base import Adapter, Model
+from eics.models.registry import ADAPTERS, supported
+
+
+def adapt(model: Any, tokenizer: Any = None, *, check: bool = True) -> Model:
+    """Adapts a loaded transformers model; refuses a family that is not known, by name.
+
+    Unless told otherwise the adapter proves itself on a short random input (`eics.testing.check_adapter`).
+    """
+    if isinstance(model, Model):
+        return model
+    config = getattr(model, "config", None)
+    name = getattr(config, "model_type", None)
+    if name is None:
+        raise ModelError(f"The model must be a loaded transformers model. Got {type(model).__name__}.")
+    adapted = Model(model, _adapter(name), tokenizer)
+    if check:
+        from eics.testing import check_adapter
+
+        check_adapter(adapted)
+    return adapted
+
+
+def load_model(path: str | Path, *, dtype: str | None = None, device: str | None = None, **options: Any) -> Model:
+    """Loads a model from a folder or a hub id: safetensors only, no remote code unless `trust_remote_code=True`.
+
+    `dtype` is `float32` (default), `float64` or `bfloat16`; `device` as torch names it.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    kind = getattr(torch, dtype or "float32", None)
+    if kind not in (torch.float32, torch.float64, torch.bfloat16):
+        raise ModelError(f"The model's dtype must be float32, float64 or bfloat16. Got {dtype!r}.")
+    try:
+        model = AutoModelForCausalLM.from_pretrained(str(path), dtype=kind, use_safetensors=True, **options)
+    except (OSError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise ModelError(f"The model must be a folder or hub id with safetensors. Got {str(path)!r}: {first}") from None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(path), **options)
+    except (OSError, ValueError):
+        tokenizer = None  # token ids can still be scored
+    placed: Any = model
+    return adapt(placed.to(device or "cpu").eval(), tokenizer)
+
+
+def _adapter(name: str) -> Adapter:
+    for adapter in ADAPTERS:
+        if name in adapter.model_types:
+            return adapter
+    raise ModelError(
+        f"The architecture must be one of {', '.join(supported())}. Got {name!r}: "
+        "docs/add-a-family.md says how to add it."
+    )

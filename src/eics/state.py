@@ -1,0 +1,179 @@
+"""One forward pass, and what it left behind.
+
+The model's own code runs, with its own attention implementation and whatever hooks the user registered on it; our
+hooks come last and only look. So what is recorded is what happened: a write that was tampered with is recorded as
+it was written, and what later nodes read is what they read.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from eics.circuit import Circuit, Kind, Node
+from eics.models.base import Model
+from eics.transformer.attention import Rotation
+
+
+@dataclass
+class ForwardState:
+    """Tensors of a padded batch, in the working dtype; only what the circuit needs is there.
+
+    Attributes:
+        lengths: tokens of each prompt, (B,). Padding is on the right and masked everywhere.
+        input: residual stream before layer 0, (B, T, d).
+        attention_reads, mlp_reads: by layer, what heads and MLP read.
+        z: by layer, the heads' outputs side by side, (B, T, H*e). summed: what the output projection made of them.
+        mlp_writes: by layer.
+        rotations: by layer, cos and sin.
+        final_read, final: before and after the final norm. logits: at each prompt's answer position, (B, V).
+        forward_passes: how often the model ran.
+    """
+
+    model: Model
+    lengths: Tensor
+    answer: Tensor
+    input: Tensor | None = None
+    attention_reads: dict[int, Tensor] = field(default_factory=dict)
+    mlp_reads: dict[int, Tensor] = field(default_factory=dict)
+    z: dict[int, Tensor] = field(default_factory=dict)
+    summed: dict[int, Tensor] = field(default_factory=dict)
+    mlp_writes: dict[int, Tensor] = field(default_factory=dict)
+    rotations: dict[int, Rotation] = field(default_factory=dict)
+    final_read: Tensor | None = None
+    final: Tensor | None = None
+    logits: Tensor | None = None
+    forward_passes: int = 0
+
+    @property
+    def mask(self) -> Tensor | None:
+        """1 on a prompt's own positions, (B, T); None where nothing is padded."""
+        longest = int(self.lengths.max())
+        place = torch.arange(longest, device=self.lengths.device)
+        valid = place < self.lengths.unsqueeze(1)
+        return None if bool(valid.all()) else valid.to(self.model.dtype)
+
+
+def run(
+    model: Model,
+    prompts: Sequence[Sequence[int]],
+    circuit: Circuit | None = None,
+    *,
+    answer: Sequence[int] | None = None,
+    logits: bool = False,
+) -> ForwardState:
+    """Runs the model once on a batch of token lists and records what the circuit's nodes need (None: everything)."""
+    lengths = torch.tensor([len(tokens) for tokens in prompts], device=model.device)
+    ids = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.long, device=model.device)
+    for row, tokens in enumerate(prompts):
+        ids[row, : len(tokens)] = torch.tensor(list(tokens), device=model.device)
+    at = lengths - 1 if answer is None else torch.tensor(list(answer), device=model.device)
+    state = ForwardState(model, lengths, at)
+    attention_mask = (torch.arange(ids.shape[1], device=model.device) < lengths.unsqueeze(1)).long()
+    keep: Any = 0 if logits else 1
+    with _watch(state, circuit), _evaluating(model.module), torch.no_grad():
+        output = model.module(input_ids=ids, attention_mask=attention_mask, use_cache=False, logits_to_keep=keep)
+    if logits:
+        rows = torch.arange(len(prompts), device=model.device)
+        state.logits = output.logits[rows, at].to(model.dtype)
+    return state
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Dropout off while we look."""
+    training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(training)
+
+
+@contextmanager
+def _watch(state: ForwardState, circuit: Circuit | None) -> Iterator[None]:
+    """Hooks that record, registered after the user's and removed whatever happens."""
+    handles: list[Any] = []
+    try:
+        _register(state, _needed(state.model, circuit), handles)
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@dataclass(frozen=True)
+class _Needed:
+    heads: frozenset[int]
+    mlps: frozenset[int]
+    input: bool
+    final: bool
+
+
+def _needed(model: Model, circuit: Circuit | None) -> _Needed:
+    every = frozenset(range(len(model.transformer.blocks)))
+    if circuit is None:
+        return _Needed(every, every, input=True, final=True)
+    nodes = [Node.parse(name) for name in circuit.order]
+    layers = {kind: frozenset(n.layer for n in nodes if n.kind is kind and n.layer is not None) for kind in Kind}
+    kinds = {node.kind for node in nodes}
+    return _Needed(layers[Kind.HEAD], layers[Kind.MLP], Kind.INPUT in kinds, Kind.LOGITS in kinds)
+
+
+def _register(state: ForwardState, needed: _Needed, handles: list[Any]) -> None:
+    adapter, module = state.model.adapter, state.model.module
+    layers = adapter.layers(module)
+
+    def count(*_: Any) -> None:
+        state.forward_passes += 1
+
+    handles.append(module.register_forward_hook(count))
+    if needed.input:
+        _on_input(handles, layers[0], lambda x: setattr(state, "input", x), state)
+    for index, layer in enumerate(layers):
+        sites = adapter.sites(layer)
+        if index in needed.heads:
+            _on_input(handles, sites.attention_norm, _store(state.attention_reads, index), state)
+            _on_input(handles, sites.out_proj, _store(state.z, index), state)
+            _on_rotation(handles, sites.attention, state, index)
+            if state.model.transformer.blocks[index].attention.post_norm is not None:
+                _on_output(handles, sites.out_proj, _store(state.summed, index), state)
+        if index in needed.mlps:
+            _on_input(handles, sites.mlp_norm, _store(state.mlp_reads, index), state)
+            _on_output(handles, sites.mlp_write, _store(state.mlp_writes, index), state)
+    if needed.final:
+        final = adapter.final_norm(module)[0]
+        _on_input(handles, final, lambda x: setattr(state, "final_read", x), state)
+        _on_output(handles, final, lambda x: setattr(state, "final", x), state)
+
+
+def _store(place: dict[int, Tensor], index: int) -> Callable[[Tensor], None]:
+    return lambda tensor: place.__setitem__(index, tensor)
+
+
+def _on_input(handles: list[Any], module: nn.Module, keep: Callable[[Tensor], None], state: ForwardState) -> None:
+    def hook(_: Any, arguments: Any, keywords: Any) -> None:
+        tensor = arguments[0] if arguments else keywords["hidden_states"]
+        keep(tensor.detach().to(state.model.dtype))
+
+    handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+
+
+def _on_output(handles: list[Any], module: nn.Module, keep: Callable[[Tensor], None], state: ForwardState) -> None:
+    def hook(_: Any, __: Any, output: Any) -> None:
+        keep((output[0] if isinstance(output, tuple) else output).detach().to(state.model.dtype))
+
+    handles.append(module.register_forward_hook(hook))
+
+
+def _on_rotation(handles: list[Any], attention: nn.Module, state: ForwardState, index: int) -> None:
+    def hook(_: Any, __: Any, keywords: Any) -> None:
+        embeddings = keywords.get("position_embeddings")
+        if embeddings is not None:
+            cos, sin = embeddings
+            state.rotations[index] = (cos.detach(), sin.detach())
+
+    handles.append(attention.register_forward_pre_hook(hook, with_kwargs=True))

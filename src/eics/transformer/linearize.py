@@ -1,0 +1,169 @@
+"""(Circuit, ForwardState) to LinearizedCircuit: one operator for each node and port, shared by all its parents.
+
+Under `frozen` every node is affine in what it reads, `f_v(x) = M_v x + c_v`, and what it reads is the sum of all
+upstream writes and of the biases of upstream attention outputs, which no node wrote. So
+
+    b_v = f_v(x_v) - M_v (x_v - biases)
+
+is what the node would write if every upstream node wrote zero.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from eics.circuit import Circuit, Edge, Kind, Node
+from eics.linearize import Entry, LinearizedCircuit, Stalk
+from eics.operators import LinearOperator
+from eics.state import ForwardState
+from eics.transformer.attention import AttentionState, HeadMap
+from eics.transformer.mlp import MLPMap
+from eics.transformer.readout import ReadoutMap
+
+
+@dataclass(frozen=True)
+class TransformerRun:
+    """A circuit of a model that has run once on a batch of prompts: what `score` linearizes."""
+
+    state: ForwardState
+    circuit: Circuit
+    readout: str = "final_norm"
+    tokens: tuple[int, ...] | None = None
+
+    def linearize(self, linearization: str) -> LinearizedCircuit:
+        """The circuit's activations and maps at the state that the pass left behind."""
+        return _Linearizer(self, frozen=linearization == "frozen").linearized(linearization)
+
+
+class _Linearizer:
+    def __init__(self, run: TransformerRun, frozen: bool) -> None:
+        self.run, self.state, self.frozen = run, run.state, frozen
+        self.spec = run.state.model.transformer
+        self.attentions: dict[int, AttentionState] = {}
+        self.mask = run.state.mask
+
+    def linearized(self, linearization: str) -> LinearizedCircuit:
+        """Node by node."""
+        circuit = self.run.circuit
+        entries = {name: self.entries(Node.parse(name)) for name in circuit.inner}
+        stalks = {name: self.stalk(Node.parse(name)) for name in circuit.order}
+        # Padding is masked from the start, the circuit's own restrictions with it.
+        return LinearizedCircuit(circuit, stalks, entries, linearization).restrict("all")
+
+    def entries(self, node: Node) -> tuple[Entry, ...]:
+        """One for each port present; under `frozen` none for queries and keys."""
+        by_port: dict[str | None, list[Edge]] = {}
+        for edge in self.run.circuit.parents[node.name]:
+            if not (self.frozen and edge.port in ("q", "k")):
+                by_port.setdefault(edge.port, []).append(edge)
+        read = self.read(node)
+        return tuple(Entry(self.map(node, port), tuple(edges), read, self.mask) for port, edges in by_port.items())
+
+    def read(self, node: Node) -> Tensor:
+        """The residual stream that the node reads, (B, T, d)."""
+        if node.kind is Kind.LOGITS:
+            assert self.state.final_read is not None
+            return self.state.final_read
+        reads = self.state.attention_reads if node.kind is Kind.HEAD else self.state.mlp_reads
+        assert node.layer is not None
+        return reads[node.layer]
+
+    def map(self, node: Node, port: str | None) -> LinearOperator:
+        """D f_v(x_v), through one port or all."""
+        if node.kind is Kind.HEAD:
+            assert node.layer is not None
+            assert node.head is not None
+            return HeadMap(self.attention(node.layer), node.head, port)
+        if node.kind is Kind.MLP:
+            assert node.layer is not None
+            return MLPMap(self.spec.blocks[node.layer].mlp, self.read(node), self.frozen)
+        return self.readout_map()
+
+    def readout_map(self) -> ReadoutMap:
+        """The read-out at each prompt's answer position."""
+        tokens = None
+        if self.run.readout == "tokens":
+            tokens = torch.tensor(self.run.tokens, device=self.state.answer.device)
+        read = self.read(Node.parse("logits"))
+        return ReadoutMap(self.spec, read, self.state.answer, self.run.readout, tokens, self.frozen)
+
+    def attention(self, layer: int) -> AttentionState:
+        """One layer's attention, computed once for all its heads."""
+        if layer not in self.attentions:
+            state = self.state
+            self.attentions[layer] = AttentionState(
+                self.spec.blocks[layer].attention,
+                state.attention_reads[layer],
+                state.rotations.get(layer),
+                state.summed.get(layer),
+                self.frozen,
+            )
+        return self.attentions[layer]
+
+    def stalk(self, node: Node) -> Stalk:
+        """What the node wrote, and its constant under `frozen`."""
+        activation = self.written(node)
+        constant = torch.zeros_like(activation[:1])
+        if self.frozen and self.run.circuit.parents[node.name]:
+            constant = self.constant(node)
+        if node.kind is Kind.LOGITS:
+            return Stalk(activation, constant)
+        positions = torch.arange(activation.shape[1], device=activation.device)
+        return Stalk(self.masked(activation), self.masked(constant), positions, self.mask)
+
+    def masked(self, x: Tensor) -> Tensor:
+        """Zero on padding."""
+        return x if self.mask is None else x * self.mask.unsqueeze(2)
+
+    def written(self, node: Node) -> Tensor:
+        """a_v as it was observed, (B, T, d); the read-out's is (B, 1, rows)."""
+        state = self.state
+        if node.kind is Kind.INPUT:
+            assert state.input is not None
+            return state.input
+        if node.kind is Kind.MLP:
+            assert node.layer is not None
+            return state.mlp_writes[node.layer]
+        if node.kind is Kind.HEAD:
+            assert node.layer is not None
+            assert node.head is not None
+            attention = self.attention(node.layer)
+            width = attention.spec.w_o.shape[2]
+            return attention.write(node.head, state.z[node.layer][..., node.head * width : (node.head + 1) * width])
+        if self.run.readout == "final_norm":
+            assert state.final is not None
+            rows = torch.arange(len(state.answer), device=state.answer.device)
+            return state.final[rows, state.answer].unsqueeze(1)
+        assert state.logits is not None
+        return self.readout_map().select(state.logits).unsqueeze(1)
+
+    def constant(self, node: Node) -> Tensor:
+        """b_v; an affine node's map is that of its values (`<v>`, or all ports at once)."""
+        operator = self.map(node, None)
+        value = self.function(node, operator)
+        read = self.read(node) - self.biases(node)
+        carried = operator.mv(read.flatten(1).unsqueeze(2)).reshape(value.shape)
+        return value - carried
+
+    def function(self, node: Node, operator: LinearOperator) -> Tensor:
+        """f_v at the state that was read."""
+        if isinstance(operator, MLPMap):
+            return operator.function
+        if isinstance(operator, ReadoutMap):
+            return operator.function.unsqueeze(1)
+        assert node.layer is not None
+        assert node.head is not None
+        return self.attention(node.layer).function(node.head)
+
+    def biases(self, node: Node) -> Tensor:
+        """Sum of the attention output biases upstream of the node, (d,)."""
+        layers = len(self.spec.blocks) if node.layer is None else node.layer
+        upstream = list(self.spec.blocks[:layers])
+        if node.kind is Kind.MLP and not self.spec.blocks[layers].parallel:
+            upstream.append(self.spec.blocks[layers])
+        total = torch.zeros(self.spec.width, dtype=self.state.model.dtype, device=self.state.model.device)
+        for block in upstream:
+            if block.attention.b_o is not None:
+                total = total + block.attention.b_o.to(total.dtype)
+        return total

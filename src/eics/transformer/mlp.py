@@ -1,0 +1,78 @@
+"""MLPs: position by position, `W_out diag(r) W_in N`, and gated ones with the gate's differential beside it.
+
+| | plain | gated: hidden `act(g) * u` |
+|---|---|---|
+| `jacobian` | r = act'(h) | `act'(g) u dg + act(g) du` |
+| `frozen` | r = act(h) / h | `act(g) du`: the activated gate is held |
+"""
+
+import torch
+from torch import Tensor
+
+from eics.operators import LinearOperator
+from eics.transformer.attention import to_columns, to_rows
+from eics.transformer.norm import NormMap, derivative
+from eics.transformer.spec import MLP
+
+
+class MLPMap(LinearOperator):
+    """An MLP's linear map from the residual stream to its write, at the observed state; also its own value there."""
+
+    def __init__(self, spec: MLP, read: Tensor, frozen: bool) -> None:
+        self.spec, self.read, self.frozen = spec, read, frozen
+        batch, length, width = read.shape
+        self.batch, self.rows, self.cols = batch, length * width, length * width
+        self.dtype, self.device = read.dtype, read.device
+        self.blocks = length
+        self.norm = NormMap.at(spec.norm, read, frozen)
+        self.w_in, self.w_out = spec.w_in.to(self.dtype), spec.w_out.to(self.dtype)
+        self.w_gate = None if spec.w_gate is None else spec.w_gate.to(self.dtype)
+        up = _affine(self.norm.value, self.w_in, spec.b_in)
+        if self.w_gate is None:
+            hidden, self.by_up, self.by_gate = spec.activation(up), self._ratio(up), None
+        else:
+            gate = _affine(self.norm.value, self.w_gate, spec.b_gate)
+            self.by_up = spec.activation(gate)
+            self.by_gate = None if frozen else derivative(spec.activation, gate) * up
+            hidden = self.by_up * up
+        out = _affine(hidden, self.w_out, spec.b_out)
+        self.post = None if spec.post_norm is None else NormMap.at(spec.post_norm, out, frozen)
+        self.function = out if self.post is None else self.post.value
+
+    def mv(self, x: Tensor) -> Tensor:
+        """Norm, in, nonlinearity, out."""
+        normed = self.norm.mv(to_rows(x, self.read))
+        hidden = (normed @ self.w_in.mT) * self.by_up.unsqueeze(1)
+        if self.w_gate is not None and self.by_gate is not None:
+            hidden = hidden + (normed @ self.w_gate.mT) * self.by_gate.unsqueeze(1)
+        out = hidden @ self.w_out.mT
+        return to_columns(out if self.post is None else self.post.mv(out))
+
+    def rmv(self, y: Tensor) -> Tensor:
+        """The same road back."""
+        back = to_rows(y, self.read)
+        hidden = (back if self.post is None else self.post.rmv(back)) @ self.w_out
+        total = (hidden * self.by_up.unsqueeze(1)) @ self.w_in
+        if self.w_gate is not None and self.by_gate is not None:
+            total = total + (hidden * self.by_gate.unsqueeze(1)) @ self.w_gate
+        return to_columns(self.norm.rmv(total))
+
+    def prompt(self, index: int) -> "MLPMap":
+        """The map for one prompt."""
+        return MLPMap(self.spec, self.read[index : index + 1], self.frozen)
+
+    def double(self) -> "MLPMap":
+        """The map at the same state, computed in float64."""
+        return MLPMap(self.spec, self.read.double(), self.frozen)
+
+    def _ratio(self, up: Tensor) -> Tensor:
+        """act'(h), or act(h)/h where held; at h = 0 the ratio's limit is the slope."""
+        if not self.frozen:
+            return derivative(self.spec.activation, up)
+        slope = derivative(self.spec.activation, torch.zeros_like(up))
+        return torch.where(up == 0, slope, self.spec.activation(up) / torch.where(up == 0, 1.0, up))
+
+
+def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    out = x @ weight.mT
+    return out if bias is None else out + bias.to(x.dtype)

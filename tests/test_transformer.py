@@ -1,0 +1,369 @@
+"""Every family's nodes against autograd, dense algebra and the model itself."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import brute as twin
+import eics
+import naive
+from eics import Circuit, LinearCircuit
+from eics.circuit import Kind, Node
+from eics.errors import CircuitError, ModelError
+from eics.models import adapt
+from eics.sheaf import sheaf_term
+from eics.state import run
+from eics.testing import check_adapter
+from eics.transformer.linearize import TransformerRun
+from test_operators import check_operator
+from tiny_models import FAMILIES, full_circuit, some_circuit, tiny_model, tiny_module
+
+PROMPTS = [[3, 5, 7, 11, 13, 17], [1, 2, 3, 4], [9, 8, 7, 6, 5]]
+
+
+def taken(model, circuit, prompts=PROMPTS, readout="final_norm", tokens=None, answer=None):
+    state = run(model, prompts, circuit, logits=readout != "final_norm", answer=answer)
+    return TransformerRun(state, circuit, readout, tokens)
+
+
+def true_jacobian(model, state, node: Node, port, kind="final_norm", tokens=None):
+    """The first prompt's Jacobian of a node through a port (None: all), by autograd of the naive functions."""
+    spec = model.transformer
+    if node.kind is Kind.MLP:
+        x = state.mlp_reads[node.layer][0]
+        return torch.func.jacrev(lambda y: naive.mlp(spec.blocks[node.layer].mlp, y).flatten())(x)
+    if node.kind is Kind.LOGITS:
+        x, at = state.final_read[0], int(state.answer[0])
+        return torch.func.jacrev(lambda y: naive.readout(spec, y, at, kind, tokens).flatten())(x)
+    attention = spec.blocks[node.layer].attention
+    x = state.attention_reads[node.layer][0]
+    post = None
+    if attention.post_norm is not None:
+        summed = state.summed[node.layer][0]
+        post = attention.post_norm.weight / torch.sqrt((summed**2).mean(-1, keepdim=True) + attention.post_norm.eps)
+    rotation = state.rotations.get(node.layer)
+
+    def function(y):
+        streams = [y if port in (None, name) else x for name in "qkv"]
+        return naive.head(attention, node.head, rotation, post, *streams).flatten()
+
+    return torch.func.jacrev(function)(x)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_node_and_port_against_autograd(family):
+    model = tiny_model(family)
+    circuit = some_circuit(model)
+    state = run(model, PROMPTS[:1], circuit)
+    linearized = TransformerRun(state, circuit).linearize("jacobian")
+    for name in circuit.inner:
+        for entry in linearized.entries[name]:
+            truth = true_jacobian(model, state, Node.parse(name), entry.edges[0].port).flatten(1)
+            dense = entry.operator.dense()[0]
+            torch.testing.assert_close(dense, truth, rtol=1e-8, atol=1e-9 * float(truth.abs().max()))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("linearization", ["jacobian", "frozen"])
+def test_every_operator_is_adjoint_batched_and_sliceable(family, linearization):
+    model = tiny_model(family)
+    for readout, tokens in (("final_norm", None), ("logits", None), ("tokens", (4, 9))):
+        linearized = taken(model, some_circuit(model), readout=readout, tokens=tokens).linearize(linearization)
+        for node in linearized.circuit.inner if readout == "final_norm" else ("logits",):
+            for entry in linearized.entries[node]:
+                check_operator(entry.operator)
+            reduced = linearized.node_map(node).reduced()
+            check_operator(reduced)
+            whole, small = (torch.linalg.svdvals(op.dense()) for op in (linearized.node_map(node), reduced))
+            torch.testing.assert_close(small[:, : whole.shape[1]], whole[:, : small.shape[1]], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gemma2", "llama"])
+@pytest.mark.parametrize(("readout", "tokens"), [("logits", None), ("tokens", (4, 9))])
+def test_readouts_against_autograd(family, readout, tokens):
+    model = tiny_model(family)
+    run_ = taken(model, Circuit(["input->logits"]), PROMPTS[:1], readout, tokens, answer=[3])
+    truth = true_jacobian(model, run_.state, Node.parse("logits"), None, readout, tokens).flatten(1)
+    linearized = run_.linearize("jacobian")
+    torch.testing.assert_close(linearized.entries["logits"][0].operator.dense()[0], truth, rtol=1e-8, atol=1e-10)
+    logits = run_.state.logits[0] - run_.state.logits[0].mean()
+    torch.testing.assert_close(linearized.stalks["logits"].flat[0], logits if tokens is None else logits[list(tokens)])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("readout", ["final_norm", "logits", "tokens"])
+def test_a_frozen_full_circuit_explains_itself(family, readout):
+    """Every upstream node as parent and no damage: joint and propagated C_sh are 0 to the model's float32 norms."""
+    model = tiny_model(family)
+    linearized = taken(model, full_circuit(model), readout=readout, tokens=(4, 9)).linearize("frozen")
+    for residual in ("joint", "propagated"):
+        for metric in ("euclidean", "relative"):
+            assert float(sheaf_term(linearized, residual=residual, metric=metric).c_sh.max()) < 5e-6
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_norms_annihilate_under_the_true_jacobian(family):
+    """The spec's warning: with every parent in the circuit the edge terms sum to about nothing."""
+    model = tiny_model(family)
+    linearized = taken(model, full_circuit(model)).linearize("jacobian")
+    assert float(sheaf_term(linearized, residual="joint").c_sh.min()) > 0.9
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_scores_are_those_of_the_dense_circuit(family):
+    """Every edge's map as a matrix from autograd, scored as an explicit circuit; node parts by slogdet."""
+    model = tiny_model(family)
+    circuit = some_circuit(model)
+    run_ = taken(model, circuit, PROMPTS[:1])
+    linearized = run_.linearize("jacobian")
+    maps = {e: true_jacobian(model, run_.state, Node.parse(e.target), e.port).flatten(1) for e in circuit.edges}
+    activations = {n: s.activation[0] if n != "logits" else s.flat[0] for n, s in linearized.stalks.items()}
+    explicit = LinearCircuit(maps, activations)
+    for options in (
+        {},
+        {"positions": "no_sink"},
+        {"residual": "joint", "metric": "relative"},
+        {"residual": "propagated"},
+    ):
+        ours = eics.score(model, circuit, PROMPTS[0], parts="branches", **options)
+        dense = eics.score(explicit, parts="branches", **options)
+        for name in ("eics", "c_sh", "dei", "ei_macro"):
+            assert getattr(ours, name) == pytest.approx(getattr(dense, name), rel=1e-6, abs=1e-9)
+        assert ours.ei_parts == pytest.approx(dense.ei_parts, rel=1e-6)
+        assert {str(e): e.share for e in ours.edges} == pytest.approx({str(e): e.share for e in dense.edges}, rel=1e-6)
+    by_node = eics.score(model, circuit, PROMPTS[0])
+    for node in circuit.inner:
+        ports = dict.fromkeys(edge.port for edge in circuit.parents[node])
+        matrix = np.hstack([true_jacobian(model, run_.state, Node.parse(node), p).flatten(1).numpy() for p in ports])
+        assert by_node.ei_parts[node] == pytest.approx(twin.ei(matrix, 1.0), rel=1e-7)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kind", ["head", "mlp"])
+def test_finite_differences_of_the_model_itself(family, kind):
+    """Move what a layer reads (and nothing else) and see its write move as the map says."""
+    model = tiny_model(family)
+    node = "a1.h2" if kind == "head" else "m1"
+    circuit = Circuit([f"input->{node}"])
+    sites = model.adapter.sites(model.adapter.layers(model.module)[1])
+    place = sites.attention_norm if kind == "head" else sites.mlp_norm
+    linearized = taken(model, circuit, PROMPTS[:1]).linearize("jacobian")
+    direction = torch.randn(1, 6, 24, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    moved = []
+    for step in (1e-2, -1e-2):
+        handle = place.register_forward_pre_hook(lambda _, args, s=step: (args[0] + s * direction,))
+        try:
+            state = run(model, PROMPTS[:1], circuit)
+        finally:
+            handle.remove()
+        written = state.mlp_writes[1] if kind == "mlp" else state.z[1][..., 2 * _width(model) : 3 * _width(model)]
+        moved.append(written)
+    slope = (moved[0] - moved[1]) / 2e-2
+    if kind == "head":
+        attention = linearized.entries[node][0].operator.state
+        slope = attention.write(2, slope)
+    predicted = linearized.entries[node][0].operator.mv(direction.flatten(1).unsqueeze(2)).view_as(slope)
+    assert float((predicted - slope).norm() / slope.norm()) < 2e-3  # central differences and float32 norms
+
+
+def _width(model):
+    return model.transformer.blocks[1].attention.w_o.shape[2]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("mode", ["exact", "lanczos", "fast"])
+@pytest.mark.parametrize("preset", ["paper", "well-posed"])
+def test_a_prompt_scores_the_same_alone_and_padded_in_a_batch(family, mode, preset):
+    model = tiny_model(family)
+    circuit = some_circuit(model)
+    together = eics.score(model, circuit, PROMPTS, preset=preset, mode=mode)
+    for score, prompt in zip(together, PROMPTS, strict=True):
+        alone = eics.score(model, circuit, prompt, preset=preset, mode=mode)
+        assert alone.forward_passes == score.forward_passes == 1
+        for name in ("eics", "c_sh", "dei", "ei_macro"):
+            assert getattr(alone, name) == pytest.approx(getattr(score, name), rel=1e-6, abs=1e-9)
+
+
+def test_what_happened_is_what_is_scored():
+    """A tampered write shows as inconsistent, and the shares point at it."""
+    module = tiny_module("llama")
+    model = adapt(module)
+    circuit = full_circuit(model)
+    noise = torch.randn(24, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    handle = model.adapter.layers(module)[1].mlp.register_forward_hook(lambda _, __, out: out + noise)
+    try:
+        found = eics.score(model, circuit, PROMPTS, linearization="frozen", residual="joint", mode="fast")
+    finally:
+        handle.remove()
+    for score in found:
+        assert score.nodes[0].node == "m1"
+        assert score.nodes[0].share > 0.999
+        assert score.c_sh > 0.1
+    calm = eics.score(model, circuit, PROMPTS, linearization="frozen", residual="joint", mode="fast")
+    assert max(score.c_sh for score in calm) < 1e-5
+
+
+def test_both_presets_share_one_pass():
+    from eics.model_score import score_prompts
+    from eics.prompts import as_prompts
+
+    model = tiny_model("gpt2")
+    calls = []
+    handle = model.module.register_forward_hook(lambda *_: calls.append(1))
+    try:
+        pairs = list(score_prompts(model, some_circuit(model), as_prompts(PROMPTS), [eics.PAPER, eics.WELL_POSED]))
+    finally:
+        handle.remove()
+    assert len(calls) == 1
+    assert [[score.metric for score in pair] for pair in pairs] == [["euclidean", "relative"]] * 3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_other_precisions(family, dtype):
+    model = adapt(tiny_module(family, dtype))
+    assert model.dtype == torch.float32
+    single, double = (eics.score(m, some_circuit(m), PROMPTS[0]) for m in (model, tiny_model(family)))
+    assert single.status != "failed"
+    assert single.c_sh == pytest.approx(double.c_sh, rel=1e-3 if dtype == torch.float32 else 0.1)
+    if dtype == torch.float32:
+        assert single.dei == pytest.approx(double.dei, rel=1e-3)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_attention_implementations_agree(implementation):
+    module = tiny_module("qwen3")
+    module.set_attn_implementation(implementation)
+    model = adapt(module)
+    found = eics.score(model, some_circuit(model), PROMPTS[0])
+    assert found.dei == pytest.approx(eics.score(tiny_model("qwen3"), some_circuit(model), PROMPTS[0]).dei, rel=1e-5)
+
+
+def test_training_mode_and_hooks_are_left_as_they_were():
+    model = adapt(tiny_module("gpt2"))
+    model.module.train()
+    eics.score(model, some_circuit(model), PROMPTS[0], mode="fast")
+    assert model.module.training
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.module.modules())
+
+
+@pytest.mark.parametrize(
+    ("break_it", "says"),
+    [
+        (lambda b: dataclasses.replace(b, attention=dataclasses.replace(b.attention, scale=9.0)), "head 0 in layer 1"),
+        (lambda b: dataclasses.replace(b, mlp=dataclasses.replace(b.mlp, activation=torch.tanh)), "the MLP in layer 1"),
+        (lambda b: dataclasses.replace(b, parallel=not b.parallel), "what the MLP reads in layer 1"),
+        (
+            lambda b: dataclasses.replace(b, attention=dataclasses.replace(b.attention, b_o=None)),
+            "MLP reads in layer 1",
+        ),
+    ],
+)
+def test_a_wrong_adapter_is_told_where_it_goes_wrong(break_it, says):
+    model = adapt(tiny_module("gpt2"))
+    blocks = list(model.transformer.blocks)
+    blocks[1] = break_it(blocks[1])
+    model.__dict__["transformer"] = dataclasses.replace(model.transformer, blocks=tuple(blocks))
+    with pytest.raises(ModelError, match=says):
+        check_adapter(model)
+
+
+def test_unknown_models_are_refused_by_name():
+    import transformers
+
+    config = transformers.OPTConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, ffn_dim=8)
+    with pytest.raises(ModelError, match=r"one of gpt2, gpt_neox, llama.*Got 'opt'.*add-a-family"):
+        adapt(transformers.AutoModelForCausalLM.from_config(config))
+    with pytest.raises(ModelError, match="loaded transformers model"):
+        adapt("smollm2")
+    with pytest.raises(ModelError, match="folder or hub id"):
+        eics.load_model("/nowhere/at/all")
+
+
+@pytest.mark.parametrize(
+    ("family", "edges", "says"),
+    [
+        ("gpt2", ["input->a99.h0"], "layers 0 to 2"),
+        ("gpt2", ["input->a1.h7"], "heads 0 to 3"),
+        ("gpt2", ["x->logits"], "Got 'x'"),
+        ("gpt_neox", ["a1.h1->m1"], "run in parallel, so m1 does not read a1.h1"),
+    ],
+)
+def test_a_circuit_that_the_model_does_not_have(family, edges, says):
+    with pytest.raises(CircuitError, match=says):
+        eics.score(tiny_model(family), Circuit(edges), PROMPTS[0])
+
+
+def test_prompts_that_cannot_be_scored_do_not_stop_the_others():
+    model = tiny_model("gpt2")
+    prompts = [[1, 2, 3], [], [99], list(range(40)), [4], [5, 6], "text"]
+    found = eics.score(model, some_circuit(model), prompts, preset="well-posed", ids=list("abcdefg"))
+    assert [score.status == "failed" for score in found] == [False, True, True, True, True, False, True]
+    reasons = {score.id: score.reason for score in found if score.status == "failed"}
+    assert "empty" in reasons["b"]
+    assert "0 to 60" in reasons["c"]
+    assert "at most 32 tokens" in reasons["d"]
+    assert "none left" in reasons["e"]
+    assert "no tokenizer" in reasons["g"]
+    assert [score.id for score in found] == list("abcdefg")
+    alone = eics.score(model, some_circuit(model), [5, 6], preset="well-posed")
+    assert found[5].eics == pytest.approx(alone.eics, rel=1e-9)
+
+
+def test_an_answer_elsewhere():
+    model = tiny_model("llama")
+    circuit = Circuit(["input->m1", "m1->logits"])
+    early, cut = eics.score(model, circuit, PROMPTS[0], answer=3), eics.score(model, circuit, PROMPTS[0][:4])
+    assert early.ei_macro == pytest.approx(cut.ei_macro, rel=1e-6)
+    assert eics.score(model, circuit, PROMPTS[0], answer=-3).ei_macro == pytest.approx(early.ei_macro)
+    assert "answer position" in eics.score(model, circuit, PROMPTS[0], answer=9).reason
+
+
+def test_nodes_restricted_to_positions():
+    model = tiny_model("llama")
+    edges = ["input->a0.h1", "a0.h1->m1", "m1->logits"]
+    kept = {"a0.h1": [2, 3], "m1": [5]}
+    run_ = taken(model, Circuit(edges), PROMPTS[:1])
+    maps = {Circuit(edges).edges[i]: run_.linearize("jacobian").entries[t][0].operator.dense()[0]
+            for i, t in enumerate(["a0.h1", "m1", "logits"])}  # fmt: skip
+    stalks = run_.linearize("jacobian").stalks
+    given_as = {n: s.activation[0] if n != "logits" else s.flat[0] for n, s in stalks.items()}
+    truth = eics.score(LinearCircuit(maps, given_as, positions=kept))
+    found = eics.score(model, Circuit(edges, positions=kept), PROMPTS[0])
+    assert found.c_sh == pytest.approx(truth.c_sh, rel=1e-9)
+    assert found.ei_macro == pytest.approx(truth.ei_macro, rel=1e-9)
+
+
+def test_non_finite_activations_fail_their_prompt_alone():
+    model = adapt(tiny_module("gpt2"))
+
+    def poison(_, __, out):
+        out[1] = float("nan")
+        return out
+
+    circuit = some_circuit(model)
+    plain = eics.score(model, circuit, PROMPTS)
+    handle = model.adapter.layers(model.module)[0].mlp.register_forward_hook(poison)
+    try:
+        found = eics.score(model, circuit, PROMPTS)
+    finally:
+        handle.remove()
+    assert [score.status == "failed" for score in found] == [False, True, False]
+    assert "not finite" in found[1].reason
+    assert found[0].dei == pytest.approx(plain[0].dei, rel=1e-9)
+
+
+def test_readout_tokens_must_be_given():
+    model = tiny_model("gpt2")
+    with pytest.raises(eics.OptionError, match="'tokens' option must be a list of ids from 0 to 60"):
+        eics.score(model, some_circuit(model), PROMPTS[0], readout="tokens")
+    assert eics.score(model, some_circuit(model), PROMPTS[0], readout="tokens", tokens=[3, 4]).readout == "tokens"
+
+
+def test_memory_is_cut_into_chunks_without_changing_numbers():
+    model = tiny_model("gemma3")
+    whole, cut = (eics.score(model, some_circuit(model), PROMPTS, memory=m) for m in (256, 0.02))
+    for a, b in zip(whole, cut, strict=True):
+        assert a.dei == pytest.approx(b.dei, rel=1e-9)
