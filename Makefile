@@ -6,9 +6,12 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 
 .PHONY: demo test lint docs clean
 
-demo: $(VENV)/.installed  ## Install, reproduce the paper's figure, score the toy circuit.
-	$(BIN)/eics toy --out demo
-	$(BIN)/eics score --circuit demo/toy-circuit.safetensors --preset both --out demo/scores.jsonl
+demo: $(VENV)/.installed  ## Install, fetch SmolLM2, score a dozen prompts on a circuit of it.
+	mkdir -p demo
+	$(BIN)/eics models fetch smollm2
+	$(BIN)/eics score --model smollm2 --circuit facts-by-hand --prompts examples/facts.jsonl --preset both \
+		--mode lanczos --out demo/scores.jsonl --picture demo/scores.png
+	@echo "Records: demo/scores.jsonl. Picture: demo/scores.png. The paper's own figure: $(BIN)/eics toy --out demo"
 
 test: $(VENV)/.installed-dev  ## Install and run all tests, the examples of README and docstrings among them.
 	$(BIN)/python -m pytest -n 2

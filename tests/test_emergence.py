@@ -203,7 +203,7 @@ def test_the_zero_by_hand():
 def test_calibrated_alpha_reaches_its_target(mode):
     circuit = build(5, batch=7)
     spectra = spectra_of(circuit, PAPER.with_(mode=mode))
-    found = calibrate_alpha(spectra, 0.3)
+    found = calibrate_alpha(spectra.macro_per_dimension, 0.3)
     reached = spectra.macro_per_dimension(found.alpha)
     rows = sum(circuit.activations[n][0].numel() for n in circuit.circuit.sinks)
     torch.testing.assert_close(reached, spectra.at(found.alpha, "difference").ei_macro.value / rows)
@@ -217,13 +217,13 @@ def test_calibrated_alpha_reaches_its_target(mode):
 def test_calibration_of_zero_maps_is_refused():
     circuit = LinearCircuit({"x->y": [[0.0]]}, {"x": [1.0], "y": [1.0]})
     with pytest.raises(OptionError, match="alpha='auto' must reach"):
-        calibrate_alpha(spectra_of(circuit), 0.3)
+        calibrate_alpha(spectra_of(circuit).macro_per_dimension, 0.3)
 
 
 def test_calibration_of_enormous_maps_is_refused():
     circuit = LinearCircuit({"x->y": [[1e10]]}, {"x": [1.0], "y": [1.0]})
     with pytest.raises(OptionError, match="enormous"):
-        calibrate_alpha(spectra_of(circuit), 0.3)
+        calibrate_alpha(spectra_of(circuit).macro_per_dimension, 0.3)
 
 
 def test_no_zeros_in_the_last_digits():
@@ -238,7 +238,7 @@ def test_no_zeros_in_the_last_digits():
 
 def test_clipped_for_good_has_no_error_left():
     rng = np.random.default_rng(0)
-    maps = {"x->y": rng.normal(size=(30, 30)), "y->z": rng.normal(size=(30, 30))}
+    maps = {edge: rng.normal(size=(30, 30)) / 30**0.5 for edge in ("x->y", "y->z")}
     spectra = spectra_of(LinearCircuit(maps, {n: rng.normal(size=30) for n in "xyz"}), PAPER.with_(mode="lanczos"))
     found = spectra.at(1.0, "difference")
     assert float(found.dei.value) < -5 * float(found.dei.stderr)
@@ -249,6 +249,6 @@ def test_calibration_ignores_a_prompt_without_a_number():
     maps = {"x->y": np.array([[[1.0]], [[1e200]], [[2.0]]])}
     circuit = LinearCircuit(maps, {"x": np.ones((3, 1)), "y": np.ones((3, 1))}, batched=True)
     pair = LinearCircuit({"x->y": maps["x->y"][[0, 2]]}, {"x": np.ones((2, 1)), "y": np.ones((2, 1))}, batched=True)
-    assert calibrate_alpha(spectra_of(circuit), 0.3).alpha == pytest.approx(
-        calibrate_alpha(spectra_of(pair), 0.3).alpha
+    assert calibrate_alpha(spectra_of(circuit).macro_per_dimension, 0.3).alpha == pytest.approx(
+        calibrate_alpha(spectra_of(pair).macro_per_dimension, 0.3).alpha
     )

@@ -367,3 +367,52 @@ def test_memory_is_cut_into_chunks_without_changing_numbers():
     whole, cut = (eics.score(model, some_circuit(model), PROMPTS, memory=m) for m in (256, 0.02))
     for a, b in zip(whole, cut, strict=True):
         assert a.dei == pytest.approx(b.dei, rel=1e-9)
+
+
+def test_alpha_is_calibrated_once_for_all_prompts():
+    model = tiny_model("gpt2")
+    prompts = [[i, i + 1, i + 2, i + 3] for i in range(1, 12)]
+    few, all_ = (
+        eics.score(model, some_circuit(model), prompts, alpha="auto", batch_size=size, preset="well-posed")
+        for size in (3, 11)
+    )
+    assert len({score.alpha for score in few}) == 1
+    assert few[0].alpha == pytest.approx(all_[0].alpha, rel=1e-9)
+    assert few[0].diagnostics["alpha_calibration"]["prompts"] == 11
+
+
+def test_out_of_memory_halves_the_batch():
+    """The model itself refuses batches of more than two: all prompts are scored all the same."""
+    model = adapt(tiny_module("gpt2"))
+    sizes = []
+
+    def refuse(_, __, keywords):
+        sizes.append(len(keywords["input_ids"]))
+        if len(keywords["input_ids"]) > 2:
+            raise torch.OutOfMemoryError("too large")
+
+    handle = model.module.register_forward_pre_hook(refuse, with_kwargs=True)
+    prompts = [*PROMPTS, [2, 4, 6]]
+    try:
+        found = eics.score(model, some_circuit(model), prompts, mode="fast")
+    finally:
+        handle.remove()
+    assert sizes == [4, 2, 2]
+    plain = eics.score(model, some_circuit(model), prompts, mode="fast")
+    assert [s.dei for s in found] == pytest.approx([s.dei for s in plain], rel=1e-9)
+
+
+def test_out_of_memory_alone_fails_that_prompt():
+    model = adapt(tiny_module("gpt2"))
+
+    def refuse(_, __, keywords):
+        if keywords["input_ids"].shape[1] > 4:
+            raise torch.OutOfMemoryError("too large")
+
+    handle = model.module.register_forward_pre_hook(refuse, with_kwargs=True)
+    try:
+        found = eics.score(model, some_circuit(model), PROMPTS, mode="fast")
+    finally:
+        handle.remove()
+    assert [score.status == "failed" for score in found] == [True, False, True]
+    assert "out of memory" in found[0].reason

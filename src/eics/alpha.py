@@ -1,5 +1,6 @@
 """Choosing alpha, and looking at all of them: calibration, the curve dEI(alpha), its zeros."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -41,14 +42,15 @@ class AlphaCalibration:
         return self.quartiles[1] - self.quartiles[0]
 
 
-def calibrate_alpha(spectra: EmergenceSpectra, target: float) -> AlphaCalibration:
+def calibrate_alpha(per_dimension: Callable[[float], Tensor], target: float) -> AlphaCalibration:
     """The alpha at which the median prompt's macro EI for each read-out dimension equals `target`.
 
-    Every prompt's EI grows with alpha, so the median does, and bisection of log(alpha) finds it.
+    `per_dimension` gives that EI for each prompt at an alpha, as `EmergenceSpectra.macro_per_dimension` does. Every
+    prompt's EI grows with alpha, so the median does, and bisection of log(alpha) finds it.
     """
     low, high = RANGE
     for alpha, extreme, wrong in ((high, "zero or nearly so", -1), (low, "enormous", 1)):
-        median = float(_median(spectra.macro_per_dimension(alpha)))
+        median = float(_median(per_dimension(alpha)))
         if wrong * median >= wrong * target:
             raise OptionError(
                 f"alpha='auto' must reach a median of {target:g} nats for each read-out dimension. At alpha "
@@ -56,10 +58,10 @@ def calibrate_alpha(spectra: EmergenceSpectra, target: float) -> AlphaCalibratio
             )
     for _ in range(_HALVINGS):
         middle = (low * high) ** 0.5
-        below = float(_median(spectra.macro_per_dimension(middle))) < target
+        below = float(_median(per_dimension(middle))) < target
         low, high = (middle, high) if below else (low, middle)
     alpha = (low * high) ** 0.5
-    reached = spectra.macro_per_dimension(alpha)
+    reached = per_dimension(alpha)
     first, third = torch.nanquantile(reached, torch.tensor([0.25, 0.75], dtype=reached.dtype, device=reached.device))
     return AlphaCalibration(alpha, target, float(_median(reached)), (float(first), float(third)), len(reached))
 

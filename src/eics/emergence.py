@@ -145,6 +145,12 @@ def emergence_spectra(linearized: LinearizedCircuit, options: Options) -> Emerge
     )
 
 
+def macro_spectrum(linearized: LinearizedCircuit, options: Options) -> tuple[Spectrum, Tensor]:
+    """The spectrum of J_M alone, and how many rows count: all that calibration needs."""
+    part = macro_part(linearized, relative=options.metric == "relative")
+    return spectrum_of(part, options, options.macro_probes), part.rows
+
+
 def spectrum_of(part: Part, options: Options, probes: int) -> Spectrum:
     """The spectrum of one part, as the mode says; its probes come from a stream of its own."""
     if options.mode == "exact":

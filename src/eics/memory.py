@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 import torch
 
-DEFAULT_MB = 256
+DEFAULT_MB = 64
 _bound: ContextVar[int] = ContextVar("eics memory bound", default=DEFAULT_MB << 20)
 
 

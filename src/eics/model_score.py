@@ -1,13 +1,15 @@
 """Prompts on a circuit of a model: tokens, one forward pass a batch, then Algorithm 1 for each configuration."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 
+from eics.alpha import AlphaCalibration, calibrate_alpha
 from eics.circuit import Circuit
+from eics.emergence import macro_spectrum
 from eics.errors import OptionError, PromptError
+from eics.linearize import LinearizedCircuit
 from eics.memory import memory_limit
 from eics.models.base import Model
 from eics.options import Options
@@ -37,33 +39,84 @@ def score_prompts(
     model.check_circuit(circuit)
     readouts = {options.readout for options in configurations}
     _check_readout(model, readouts, tokens)
-    for start in range(0, len(prompts), batch_size):
-        yield from _score_some(model, circuit, prompts[start : start + batch_size], configurations, answer, tokens)
+    job = _Job(model, circuit, tuple(configurations), answer, None if tokens is None else tuple(tokens))
+    batches = [prompts[start : start + batch_size] for start in range(0, len(prompts), batch_size)]
+    job = replace(job, calibrations=tuple(_calibrate(job, options, batches) for options in configurations))
+    for batch in batches:
+        yield from _score_some(job, batch)
 
 
-def _score_some(
-    model: Model,
-    circuit: Circuit,
-    prompts: Sequence[Prompt],
-    configurations: Sequence[Options],
-    answer: int | None,
-    tokens: Sequence[int] | None,
-) -> list[list[Score]]:
+@dataclass(frozen=True)
+class _Job:
+    """What is the same for every batch."""
+
+    model: Model
+    circuit: Circuit
+    configurations: tuple[Options, ...]
+    answer: int | None
+    tokens: tuple[int, ...] | None
+    calibrations: tuple[AlphaCalibration | None, ...] = ()
+
+    def failed(self, prompt: Prompt, reason: str) -> list[Score]:
+        """A failed result in every configuration."""
+        return [_failed(prompt, reason, options) for options in self.configurations]
+
+    def run(self, items: Sequence[Item], options: Sequence[Options]) -> ForwardState:
+        """One forward pass."""
+        lists = [ids for _, ids in items]
+        at = None if self.answer is None else [self.answer % len(ids) for ids in lists]
+        needs_logits = any(one.readout != "final_norm" for one in options)
+        return run(self.model, lists, self.circuit, answer=at, logits=needs_logits)
+
+    def linearize(self, state: ForwardState, options: Options) -> LinearizedCircuit:
+        """The circuit at that pass's state."""
+        tokens = self.tokens if options.readout == "tokens" else None
+        return TransformerRun(state, self.circuit, options.readout, tokens).linearize(options.linearization)
+
+
+def _calibrate(job: _Job, options: Options, batches: Sequence[Sequence[Prompt]]) -> AlphaCalibration | None:
+    """For `alpha="auto"`: one alpha for all prompts together, from a pass over them for J_M alone."""
+    if options.alpha != "auto":
+        return None
+    spectra = []
+    for batch in batches:
+        items = [item for item in (_checked(job, prompt)[0] for prompt in batch) if item is not None]
+        items = [item for item in items if _has_room(job.circuit, len(item[1]), [options])]
+        if items:
+            with torch.no_grad(), memory_limit(options.memory):
+                state = job.run(items, [options])
+                _repair(state)
+                linearized = job.linearize(state, options).restrict(options.positions)
+                spectra.append(macro_spectrum(linearized, options))
+    if not spectra:
+        return None
+    return calibrate_alpha(
+        lambda a: torch.cat([s.ei(a).value / rows.clamp(min=1) for s, rows in spectra]), options.target
+    )
+
+
+def _checked(job: _Job, prompt: Prompt) -> tuple[Item | None, str]:
+    """The prompt with its tokens, or why it cannot be scored."""
+    try:
+        ids = tokenize(job.model, prompt)
+        _check_answer(job.answer, len(ids))
+    except PromptError as error:
+        return None, str(error)
+    return (prompt, ids), ""
+
+
+def _score_some(job: _Job, prompts: Sequence[Prompt]) -> list[list[Score]]:
     good: list[Item] = []
     found: dict[int, list[Score]] = {}
-    arguments: tuple[Any, ...] = (configurations, answer, tokens)
     for place, prompt in enumerate(prompts):
-        try:
-            ids = tokenize(model, prompt)
-            _check_answer(answer, len(ids))
-        except PromptError as error:
-            found[place] = [_failed(prompt, str(error), options) for options in configurations]
-            continue
-        if _has_room(circuit, len(ids), configurations):
-            good.append((prompt, ids))
+        item, reason = _checked(job, prompt)
+        if item is None:
+            found[place] = job.failed(prompt, reason)
+        elif _has_room(job.circuit, len(item[1]), job.configurations):
+            good.append(item)
         else:  # alone, so that what it lacks stays its own trouble
-            found[place] = _score_whole(model, circuit, [(prompt, ids)], *arguments)[0]
-    scored = iter(_score_batch(model, circuit, good, *arguments))
+            found[place] = _score_whole(job, [item])[0]
+    scored = iter(_score_batch(job, good))
     return [found[place] if place in found else next(scored) for place in range(len(prompts))]
 
 
@@ -74,76 +127,49 @@ def _has_room(circuit: Circuit, length: int, configurations: Sequence[Options]) 
     return length > max([least, *kept])
 
 
-def _score_batch(
-    model: Model,
-    circuit: Circuit,
-    items: Sequence[Item],
-    configurations: Sequence[Options],
-    answer: int | None,
-    tokens: Sequence[int] | None,
-) -> list[list[Score]]:
+def _score_batch(job: _Job, items: Sequence[Item]) -> list[list[Score]]:
     """A batch; halved where memory runs out, down to a prompt that fails alone."""
     if not items:
         return []
     try:
-        return _score_whole(model, circuit, items, configurations, answer, tokens)
+        return _score_whole(job, items)
     except torch.OutOfMemoryError:
         if len(items) == 1:
             reason = "out of memory, even alone: lower --memory, restrict positions or shorten the prompt"
-            return [[_failed(items[0][0], reason, options) for options in configurations]]
+            return [job.failed(items[0][0], reason)]
     half = len(items) // 2
-    arguments: tuple[Any, ...] = (configurations, answer, tokens)
-    return [
-        *_score_batch(model, circuit, items[:half], *arguments),
-        *_score_batch(model, circuit, items[half:], *arguments),
-    ]
+    return [*_score_batch(job, items[:half]), *_score_batch(job, items[half:])]
 
 
-def _score_whole(
-    model: Model,
-    circuit: Circuit,
-    items: Sequence[Item],
-    configurations: Sequence[Options],
-    answer: int | None,
-    tokens: Sequence[int] | None,
-) -> list[list[Score]]:
-    lists = [ids for _, ids in items]
-    at = None if answer is None else [answer if answer >= 0 else len(ids) + answer for ids in lists]
-    needs_logits = any(options.readout != "final_norm" for options in configurations)
-    state = run(model, lists, circuit, answer=at, logits=needs_logits)
+def _score_whole(job: _Job, items: Sequence[Item]) -> list[list[Score]]:
+    state = job.run(items, job.configurations)
     broken = _repair(state)
-    by_configuration = []
-    for options in configurations:
-        chosen = tuple(tokens) if options.readout == "tokens" and tokens is not None else None
-        taken = TransformerRun(state, circuit, options.readout, chosen)
-        try:
-            with torch.no_grad(), memory_limit(options.memory):
-                scores = score_batch(
-                    taken.linearize(options.linearization), options, [prompt.id for prompt, _ in items]
-                )
-        except OptionError as error:
-            if len(items) > 1:
-                raise
-            scores = Scores([_failed(items[0][0], str(error), options)])
-        by_configuration.append(scores)
-    return [
-        [
-            _finish(scores[row], items[row][0], state, options, row in broken)
-            for scores, options in _pair(by_configuration, configurations)
-        ]
-        for row in range(len(items))
-    ]
+    columns = []
+    for options, calibration in zip(job.configurations, job.calibrations, strict=True):
+        scores = _score_one_way(job, state, items, options, calibration)
+        columns.append([_finish(s, item[0], state, options) for s, item in zip(scores, items, strict=True)])
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    for row in broken:
+        rows[row] = job.failed(items[row][0], "the model's activations are not finite on this prompt")
+    return rows
 
 
-def _pair(scores: Sequence[Scores], configurations: Sequence[Options]) -> list[tuple[Scores, Options]]:
-    return list(zip(scores, configurations, strict=True))
+def _score_one_way(
+    job: _Job, state: ForwardState, items: Sequence[Item], options: Options, calibration: AlphaCalibration | None
+) -> Scores:
+    try:
+        with torch.no_grad(), memory_limit(options.memory):
+            names = [prompt.id for prompt, _ in items]
+            return score_batch(job.linearize(state, options), options, names, calibration)
+    except OptionError as error:
+        if len(items) > 1:
+            raise
+        return Scores([_failed(items[0][0], str(error), options)])
 
 
-def _finish(score: Score, prompt: Prompt, state: ForwardState, options: Options, broken: bool) -> Score:
+def _finish(score: Score, prompt: Prompt, state: ForwardState, options: Options) -> Score:
     if score.status == "failed":
-        return score
-    if broken:
-        return _failed(prompt, "the model's activations are not finite on this prompt", options)
+        return replace(score, prompt=prompt.text)
     return replace(score, prompt=prompt.text, readout=options.readout, forward_passes=state.forward_passes)
 
 

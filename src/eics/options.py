@@ -90,7 +90,7 @@ class Options:
     top_k: int | None = None
     factorization: str = "svd"
     target: float = 0.5 * math.log(2.0)
-    memory: float = 256.0
+    memory: float = 64.0
     curve: bool = False
     laplacian: bool = False
 

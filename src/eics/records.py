@@ -35,6 +35,12 @@ def write_records(scores: Iterable[Score] | Score, path: str | Path) -> None:
     (_write_jsonl if path.suffix == ".jsonl" else _write_parquet)(scores, path)
 
 
+def append_record(scores: Iterable[Score], path: Path) -> None:
+    """Adds lines to a JSON lines file: a killed run keeps what it finished."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write("".join(to_line(score) + "\n" for score in scores))
+
+
 def check_path(path: Path) -> None:
     """Refuses, before any work is done, a path that records could not be written to."""
     if path.suffix not in (".jsonl", ".parquet"):

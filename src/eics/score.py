@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from operator import index
 from typing import Any
 
-from eics.alpha import calibrate_alpha, dei_curve
+from eics.alpha import AlphaCalibration, calibrate_alpha, dei_curve
 from eics.assemble import Parts, assemble
 from eics.circuit import Circuit
 from eics.emergence import emergence_spectra
@@ -75,14 +75,23 @@ def score(
     return scores[0] if single else scores
 
 
-def score_batch(linearized: LinearizedCircuit, options: Options, ids: Sequence[str | int] | None = None) -> Scores:
-    """Algorithm 1 after its forward pass (line 3): a linearized circuit in, a result for each prompt out."""
+def score_batch(
+    linearized: LinearizedCircuit,
+    options: Options,
+    ids: Sequence[str | int] | None = None,
+    calibration: AlphaCalibration | None = None,
+) -> Scores:
+    """Algorithm 1 after its forward pass (line 3): a linearized circuit in, a result for each prompt out.
+
+    `alpha="auto"` is calibrated on these prompts, unless it has been on a larger set.
+    """
     names = _check_ids(ids, linearized.batch)
     linearized = linearized.restrict(options.positions)  # line 4: edge maps, as operators
     _check_carries(linearized)
     sheaf = sheaf_term(linearized, residual=options.residual, metric=options.metric)  # line 5
     spectra = emergence_spectra(linearized, options)  # line 6: J_M and the parts
-    calibration = calibrate_alpha(spectra, options.target) if options.alpha == "auto" else None
+    if options.alpha == "auto" and calibration is None:
+        calibration = calibrate_alpha(spectra.macro_per_dimension, options.target)
     alpha = calibration.alpha if calibration else float(options.alpha)
     emergence = spectra.at(alpha, options.emergence)
     eics = emergence.term.value / (1.0 + sheaf.c_sh)  # line 7

@@ -6,6 +6,7 @@ import sys
 import click
 
 from eics import __version__
+from eics.cli.models import models
 from eics.cli.score import score
 from eics.cli.toy import toy
 from eics.errors import EICSError
@@ -35,5 +36,6 @@ def main() -> None:
     """EICS: is this circuit working on this input, and which edges break?"""
 
 
+main.add_command(models)
 main.add_command(score)
 main.add_command(toy)

@@ -69,4 +69,4 @@ def _table(*numbers: str, title: str) -> "Table":
 def _cell(value: float | None) -> str:
     if value is None:
         return ""
-    return f"{value:.4f}" if abs(value) < 1e4 else f"{value:.3g}"
+    return f"{value:.4f}" if abs(value) < 100 else f"{value:.5g}"

@@ -1,5 +1,7 @@
 """From a loaded model, a path or a hub id to an adapted model that has proved itself."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ def adapt(model: Any, tokenizer: Any = None, *, check: bool = True) -> Model:
     """
     if isinstance(model, Model):
         return model
+    if hasattr(model, "original_model"):
+        return _adapt_bridge(model, tokenizer, check=check)
     config = getattr(model, "config", None)
     name = getattr(config, "model_type", None)
     if name is None:
@@ -30,8 +34,10 @@ def adapt(model: Any, tokenizer: Any = None, *, check: bool = True) -> Model:
 def load_model(path: str | Path, *, dtype: str | None = None, device: str | None = None, **options: Any) -> Model:
     """Loads a model from a folder or a hub id: safetensors only, no remote code unless `trust_remote_code=True`.
 
-    `dtype` is `float32` (default), `float64` or `bfloat16`; `device` as torch names it.
+    A name from `eics models list` is the model that was fetched under it. `dtype` is `float32` (default), `float64` or
+    `bfloat16`; `device` as torch names it.
     """
+    path = _fetched(path)
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -39,7 +45,8 @@ def load_model(path: str | Path, *, dtype: str | None = None, device: str | None
     if kind not in (torch.float32, torch.float64, torch.bfloat16):
         raise ModelError(f"The model's dtype must be float32, float64 or bfloat16. Got {dtype!r}.")
     try:
-        model = AutoModelForCausalLM.from_pretrained(str(path), dtype=kind, use_safetensors=True, **options)
+        with _without_bars():
+            model = AutoModelForCausalLM.from_pretrained(str(path), dtype=kind, use_safetensors=True, **options)
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise ModelError(f"The model must be a folder or hub id with safetensors. Got {str(path)!r}: {first}") from None
@@ -49,6 +56,51 @@ def load_model(path: str | Path, *, dtype: str | None = None, device: str | None
         tokenizer = None  # token ids can still be scored
     placed: Any = model
     return adapt(placed.to(device or "cpu").eval(), tokenizer)
+
+
+def _adapt_bridge(bridge: Any, tokenizer: Any, *, check: bool) -> Model:
+    """TransformerLens' TransformerBridge: the model that it wraps, if the two agree on the logits."""
+    import torch
+
+    adapted = adapt(bridge.original_model, tokenizer or getattr(bridge, "tokenizer", None), check=check)
+    tokens = torch.arange(6, device=adapted.device).unsqueeze(0) % adapted.vocabulary
+    with torch.no_grad():
+        theirs, ours = bridge(tokens), adapted.module(tokens).logits
+    theirs = getattr(theirs, "logits", theirs)
+    error = float((theirs - ours).norm() / ours.norm())
+    if not error < 1e-3:
+        raise ModelError(
+            f"A bridge must give the logits of the model that it wraps. They differ by {error:.1e} (relative): "
+            "load it with raw weights, without folding or centring."
+        )
+    return adapted
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """A library does not draw on its caller's terminal."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _fetched(path: str | Path) -> str | Path:
+    """The folder behind the name of a fetchable model; any other path as it is."""
+    from eics.models.fetch import fetched
+    from eics.models.sources import SOURCES
+
+    if str(path) not in SOURCES or Path(path).exists():
+        return path
+    folder = fetched(str(path))
+    if folder is None:
+        raise ModelError(f"The model {str(path)!r} must be fetched first: run `eics models fetch {path}`.")
+    return folder
 
 
 def _adapter(name: str) -> Adapter:

