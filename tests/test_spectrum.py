@@ -14,7 +14,7 @@ from eics.lanczos import quadrature, top_k
 from eics.memory import memory_limit
 from eics.operators import Dense, Product
 from eics.probes import generator
-from eics.spectrum import Gram, exact
+from eics.spectrum import Gram, exact, exact_at
 
 ALPHAS = (1e-3, 0.5, 1.0, 40.0)
 
@@ -251,3 +251,13 @@ class Diagonal(Dense):
         return self.values.unsqueeze(1) * x
 
     rmv = mv
+
+
+def test_one_alpha_by_cholesky_is_the_spectrum_there():
+    batch = torch.stack([matrix(1, 140, 150), matrix(2, 140, 150)])
+    plain = exact(Dense(batch), "svd").ei(0.7).value
+    for factorization, method in (("auto", "cholesky"), ("cholesky", "cholesky"), ("svd", "eigh")):
+        found = exact_at(Hidden(batch), 0.7, factorization)
+        assert found.method == method
+        torch.testing.assert_close(found.ei(0.7).value, plain)
+    assert exact_at(Dense(batch[:, :5]), 0.7).method == "svd"

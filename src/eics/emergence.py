@@ -21,7 +21,7 @@ from eics.options import Options
 from eics.paths import branch_maps, macro_map
 from eics.probes import generator
 from eics.sheaf import EPS, by_position
-from eics.spectrum import Alpha, Estimate, Gram, Spectrum, exact
+from eics.spectrum import Alpha, Estimate, Gram, Spectrum, exact, exact_at
 
 _ROUNDING = 64
 
@@ -154,8 +154,9 @@ def macro_spectrum(linearized: LinearizedCircuit, options: Options) -> tuple[Spe
 def spectrum_of(part: Part, options: Options, probes: int) -> Spectrum:
     """The spectrum of one part, as the mode says; its probes come from a stream of its own."""
     if options.mode == "exact":
-        many = options.alpha == "auto" or options.curve  # one factorization for all alphas
-        return exact(part.operator, "svd" if many else options.factorization)
+        if options.alpha == "auto" or options.curve:
+            return exact(part.operator, "svd")  # one factorization for all alphas
+        return exact_at(part.operator, float(options.alpha), options.factorization)
     # Which side is smaller is each prompt's own matter: a prompt scores the same alone and in a batch.
     by_rows = (part.rows <= part.cols).tolist()
     found = {side: _estimated(part, options, probes, side) for side in set(by_rows)}

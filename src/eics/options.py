@@ -27,7 +27,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "emergence": ("difference", "intensive"),
     "positions": ("all", "no_sink", "last"),
     "readout": ("final_norm", "logits", "tokens"),
-    "factorization": ("svd", "cholesky"),
+    "factorization": ("auto", "svd", "cholesky"),
 }
 
 
@@ -66,7 +66,8 @@ class Options:
         node_probes, macro_probes: probes for a part and for the macro map, in `lanczos` and `fast`.
         steps: Lanczos steps for each probe.
         top_k: in `lanczos`, count only the k largest singular values instead of sampling.
-        factorization: in `exact`, `svd` (every alpha at once) or `cholesky` (fastest for one alpha).
+        factorization: in `exact`, `svd` (every alpha at once), `cholesky` (fastest and smallest for one alpha), or
+            `auto`: `cholesky` for large maps where only one alpha is asked for.
         target: for `alpha="auto"`, the median macro EI in nats for each read-out dimension. The default,
             log(2)/2, is a dimension whose signal equals its noise.
         memory: megabytes that one temporary block of vectors may take before work is cut into chunks.
@@ -88,7 +89,7 @@ class Options:
     macro_probes: int = 12
     steps: int = 10
     top_k: int | None = None
-    factorization: str = "svd"
+    factorization: str = "auto"
     target: float = 0.5 * math.log(2.0)
     memory: float = 64.0
     curve: bool = False

@@ -90,6 +90,21 @@ class GramMatrix(Spectrum):
         return Estimate(value, torch.zeros_like(value))
 
 
+@dataclass(frozen=True)
+class OneAlpha(Spectrum):
+    """EI at one alpha, (B,), by Cholesky factorizations that are not kept: memory is that of one map at a time."""
+
+    alpha: float
+    value: Tensor
+    method: str = "cholesky"
+    exact: bool = True
+
+    def ei(self, alpha: Alpha) -> Estimate:
+        """The value, at its own alpha only."""
+        assert alpha == self.alpha, f"factorized at alpha = {self.alpha}, asked for {alpha}"
+        return Estimate(self.value, torch.zeros_like(self.value))
+
+
 class Gram:
     """A = J J^T or J^T J, whichever is smaller, by products; both have the same non-zero spectrum.
 
@@ -156,6 +171,16 @@ def exact(operator: LinearOperator, factorization: str = "svd") -> Spectrum:
     if factorization == "cholesky":
         return GramMatrix(gram, finite)
     return SingularValues(torch.linalg.eigvalsh(gram).flatten(1).clamp(min=0) * finite, method="eigh")
+
+
+def exact_at(operator: LinearOperator, alpha: float, factorization: str = "auto") -> Spectrum:
+    """The exact spectrum where only one alpha will be asked for: large maps by Cholesky, one prompt at a time."""
+    smaller = operator.reduced()
+    large = min(smaller.rows, smaller.cols) // smaller.blocks > _SVD_LIMIT
+    if factorization == "svd" or (factorization == "auto" and not large):
+        return exact(operator, "svd")
+    prompts = [operator.prompt(index) for index in range(operator.batch)] if large else [operator]
+    return OneAlpha(alpha, torch.cat([exact(prompt, "cholesky").ei(alpha).value for prompt in prompts]))
 
 
 def _stack(spectra: list[Spectrum]) -> Spectrum:

@@ -25,7 +25,7 @@ _HELP = {
     "emergence": "difference (equation 3, clipped at 0) or intensive (nats for each channel).",
     "positions": "no_sink: from the second token on.",
     "readout": "What the logits node is: after the final norm, all centred logits, or those of --tokens.",
-    "factorization": "How mode exact factorizes: svd (every alpha at once) or cholesky (one alpha).",
+    "factorization": "How mode exact factorizes: svd (every alpha at once), cholesky (one alpha), or what fits.",
 }
 _NUMBERS = {
     "seed": "Seed of the probes.",

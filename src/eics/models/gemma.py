@@ -36,7 +36,7 @@ class Gemma(Adapter):
                 w_v=heads_of(v.weight, groups), b_v=head_biases(v.bias, groups),
                 w_o=heads_out(o.weight, heads), b_o=o.bias,
                 scale=attention.scaling,
-                softcap=attention.attn_logit_softcapping,
+                softcap=softcap(config, attention),
                 window=window(config, attention),
                 post_norm=gemma_norm(layer.post_attention_layernorm),
                 **inner,
@@ -64,3 +64,13 @@ class Gemma(Adapter):
     def final_norm(self, model: Any) -> tuple[nn.Module, Norm]:
         """`model.norm`."""
         return model.model.norm, gemma_norm(model.model.norm)
+
+
+def softcap(config: Any, attention: Any) -> float | None:
+    """The cap on scores, as the model's own code applies it.
+
+    Releases of transformers that let Gemma 2 run with `sdpa` skip the cap there; later ones refuse `sdpa`. What is
+    described is what runs.
+    """
+    skipped = getattr(config, "_attn_implementation", None) == "sdpa"
+    return None if skipped else attention.attn_logit_softcapping

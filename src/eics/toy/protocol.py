@@ -14,7 +14,7 @@ from torch import Tensor
 
 from eics.baselines.eac import EdgeActivationCorrelation
 from eics.baselines.ear import ridge_factors
-from eics.emergence import emergence_spectra
+from eics.emergence import Emergence, emergence_spectra
 from eics.errors import OptionError
 from eics.linear import LinearCircuit
 from eics.linearize import LinearizedCircuit
@@ -70,9 +70,8 @@ class Protocol:
 
     def _emergence(self, linearized: LinearizedCircuit, tau: float) -> dict[str, Tensor]:
         branches = PAPER.with_(parts="branches")
-        exact = emergence_spectra(linearized, branches.with_(factorization="cholesky"))
         fast = emergence_spectra(linearized, branches.with_(mode="fast"))
-        at_one, at_noise = exact.at(1.0, "difference"), exact.at(1.0 / (1.0 + tau**2), "difference")
+        at_one, at_noise = (_exact_at(linearized, alpha) for alpha in (1.0, 1.0 / (1.0 + tau**2)))
         return {
             "dei_exact": at_one.dei.value,
             "dei_fast": fast.at(1.0, "difference").dei.value,
@@ -87,6 +86,11 @@ class Protocol:
             source, target = (values[node].unsqueeze(1) for node in edge.split("->"))
             norms.append((source @ right @ left - target).norm(dim=-1).squeeze(1))
         return torch.stack(norms).mean(dim=0)
+
+
+def _exact_at(linearized: LinearizedCircuit, alpha: float) -> Emergence:
+    options = PAPER.with_(parts="branches", factorization="cholesky", alpha=alpha)
+    return emergence_spectra(linearized, options).at(alpha, "difference")
 
 
 def _normal(shape: tuple[int, ...], purpose: str) -> Tensor:
