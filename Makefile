@@ -6,12 +6,12 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 
 .PHONY: demo test lint docs clean
 
-demo: $(VENV)/.installed  ## Install, fetch SmolLM2, score a dozen prompts on a circuit of it.
-	mkdir -p demo
+demo: $(VENV)/.installed  ## Install, reproduce the paper's figure, fetch SmolLM2 and score a dozen prompts on a circuit of it.
+	$(BIN)/eics toy --out demo
 	$(BIN)/eics models fetch smollm2
 	$(BIN)/eics score --model smollm2 --circuit facts-by-hand --prompts examples/facts.jsonl --preset both \
 		--mode lanczos --out demo/scores.jsonl --picture demo/scores.png
-	@echo "Records: demo/scores.jsonl. Picture: demo/scores.png. The paper's own figure: $(BIN)/eics toy --out demo"
+	@echo "The paper's figure: demo/toy.png. Scores on SmolLM2: demo/scores.png, demo/scores.jsonl."
 
 test: $(VENV)/.installed-dev  ## Install and run all tests, the examples of README and docstrings among them.
 	$(BIN)/python -m pytest -n 2
@@ -21,11 +21,9 @@ lint: $(VENV)/.installed-dev  ## Linter, formatter and type checker, as CI runs 
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-docs: $(VENV)/.installed  ## Make the README's figure anew.
-	$(BIN)/eics toy --out demo --quiet
-	cp demo/toy.png docs/toy.png
-	cp demo/toy-general.png docs/toy-general.png
-	cp demo/toy-protocol.png docs/toy-protocol.png
+docs: demo  ## Make the figures of README and docs anew.
+	cp demo/toy.png demo/toy-general.png demo/toy-protocol.png docs/
+	cp demo/scores.png docs/facts.png
 
 clean:  ## Remove what the commands above made.
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
 """The seam: what a family's adapter gives, and the adapted model that everything else uses."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -137,6 +138,22 @@ def detached(spec: Any) -> Any:
 def heads_of(weight: Tensor, heads: int) -> Tensor:
     """(H*e, d) as (H, e, d)."""
     return weight.view(heads, -1, weight.shape[-1])
+
+
+def separate_projections(attention: Any, config: Any) -> dict[str, Any]:
+    """The weights and biases of `q_proj`, `k_proj`, `v_proj` and `o_proj`, by head; keys and values by group."""
+    heads, groups = config.num_attention_heads, config.num_key_value_heads
+    found: dict[str, Any] = {}
+    for port, count in (("q", heads), ("k", groups), ("v", groups)):
+        projection = getattr(attention, f"{port}_proj")
+        found |= {f"w_{port}": heads_of(projection.weight, count), f"b_{port}": head_biases(projection.bias, count)}
+    return found | {"w_o": heads_out(attention.o_proj.weight, heads), "b_o": attention.o_proj.bias}
+
+
+def inner_norms(attention: Any, norm: Callable[[Any], Norm]) -> dict[str, Any]:
+    """The norms of single queries and keys, where the attention has them."""
+    names = [f"{port}_norm" for port in "qk" if hasattr(attention, f"{port}_norm")]
+    return {name: norm(getattr(attention, name)) for name in names}
 
 
 def head_biases(bias: Tensor | None, heads: int) -> Tensor | None:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from eics.models.activations import activation
-from eics.models.base import Adapter, Sites, head_biases, heads_of, heads_out
+from eics.models.base import Adapter, Sites, inner_norms, separate_projections
 from eics.models.norms import rms_norm
 from eics.transformer.spec import MLP, Attention, Block, Norm
 
@@ -26,21 +26,14 @@ class Llama(Adapter):
     def block(self, model: Any, layer: Any) -> Block:
         """Separate projections, grouped keys and values."""
         attention, config = layer.self_attn, model.config
-        heads, groups = config.num_attention_heads, config.num_key_value_heads
-        q, k, v, o = attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj
-        names = [f"{port}_norm" for port in "qk" if hasattr(attention, f"{port}_norm")]
-        inner: dict[str, Any] = {name: rms_norm(getattr(attention, name)) for name in names}
         mlp = layer.mlp
         return Block(
             Attention(
                 norm=rms_norm(layer.input_layernorm),
-                w_q=heads_of(q.weight, heads), b_q=head_biases(q.bias, heads),
-                w_k=heads_of(k.weight, groups), b_k=head_biases(k.bias, groups),
-                w_v=heads_of(v.weight, groups), b_v=head_biases(v.bias, groups),
-                w_o=heads_out(o.weight, heads), b_o=o.bias,
                 scale=attention.scaling,
                 window=window(config, attention),
-                **inner,
+                **separate_projections(attention, config),
+                **inner_norms(attention, rms_norm),
             ),
             MLP(
                 norm=rms_norm(layer.post_attention_layernorm),
