@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import brute as twin
@@ -104,6 +104,7 @@ def test_a_prompt_scores_the_same_alone_and_in_a_batch(mode, circuit):
 
 
 @given(st.integers(0, 200))
+@example(158)  # two sketch vectors of Hutch++ are the same
 @pytest.mark.parametrize("mode", ["exact", "lanczos", "fast"])
 @pytest.mark.parametrize("preset", [PAPER, WELL_POSED.with_(positions="all")])
 def test_a_padded_prompt_scores_the_same(preset, mode, seed):

@@ -61,8 +61,21 @@ def hutchpp(gram: Gram, *, probes: int, stream: torch.Generator) -> tuple[Tensor
     """tr(A) and its standard error, (B,) each, from `probes` vectors: half of them sketch, half sample."""
     drawn = gram.probes(probes, stream)
     sketch, samples = drawn.split([probes // 2, probes - probes // 2], dim=2)
-    basis = torch.linalg.qr(gram.mv(sketch)).Q
+    basis = _range_basis(gram.mv(sketch))
     captured = gram.half(basis).square().sum(dim=(1, 2))
     rest = samples - basis @ (basis.mT @ samples)
     forms = gram.half(rest).square().sum(dim=1)  # (B, k)
     return captured + forms.mean(dim=1), forms.std(dim=1) / forms.shape[1] ** 0.5
+
+
+def _range_basis(block: Tensor) -> Tensor:
+    """Orthonormal columns that span the columns of a block (B, n, k) and nothing else; zero columns where it has less.
+
+    QR alone would fill up with arbitrary directions, others for a padded prompt than for the same one alone.
+    """
+    good = block.flatten(1).isfinite().all(dim=1).view(-1, 1, 1)
+    q, r = torch.linalg.qr(torch.where(good, block, 0.0))
+    u, sizes, _ = torch.linalg.svd(r, full_matrices=False)
+    tiny = block.shape[2] * torch.finfo(block.dtype).eps * sizes.amax(dim=1, keepdim=True)
+    basis = (q @ u) * (sizes > tiny).unsqueeze(1)
+    return torch.where(good, basis, torch.nan)
