@@ -131,7 +131,7 @@ def registry(tmp_path, monkeypatch):
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
     digest = hashlib.sha256((tmp_path / "tiny.gguf").read_bytes()).hexdigest()
-    source = sources.Source("tiny", (str(wheel),), ".gguf", digest, "gguf", "a tiny model")
+    source = sources.Source("tiny", (str(wheel),), ".gguf", digest, "a tiny model")
     monkeypatch.setitem(sources.SOURCES, "tiny", source)
     monkeypatch.setenv("EICS_CACHE", str(tmp_path / "cache"))
     return source
@@ -216,13 +216,15 @@ def test_resume_continues_without_repeating_or_losing(setup, tmp_path):
     lines = whole.splitlines(keepends=True)
     out.write_text("".join(lines[:3]) + lines[3][:40])  # killed while writing the second prompt's records
     assert setup(*arguments, "--resume").exit_code == 0
-    assert sorted(out.read_text().splitlines()) == sorted(whole.splitlines())
+    assert out.read_text() == whole
     before = out.read_text()
     assert setup(*arguments, "--resume").exit_code == 0
     assert out.read_text() == before
-    other = setup(*arguments, "--resume", "--mode", "fast")
-    assert other.exit_code == 2
-    assert "same options" in other.output
+    for change in (["--mode", "fast"], ["--alpha", "2"], ["--readout", "logits"], ["--alpha", "auto"]):
+        other = setup(*arguments, "--resume", *change)
+        assert other.exit_code == 2, change
+        assert "same options" in other.output or "alpha as a number" in other.output
+    assert out.read_text() == before
 
 
 def test_parquet_and_prompts_on_the_command_line(setup, tmp_path):

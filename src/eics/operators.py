@@ -148,33 +148,6 @@ class Dense(LinearOperator):
         return self.matrix.square().sum(dim=(1, 2))
 
 
-class Identity(LinearOperator):
-    """The identity on R^size."""
-
-    def __init__(self, size: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.batch, self.rows, self.cols, self.dtype, self.device = 1, size, size, dtype, device
-
-    def mv(self, x: Tensor) -> Tensor:
-        """The block as it came."""
-        return x
-
-    def rmv(self, y: Tensor) -> Tensor:
-        """The block as it came."""
-        return y
-
-    def prompt(self, index: int) -> "Identity":  # noqa: ARG002
-        """The same for every prompt."""
-        return self
-
-    def double(self) -> "Identity":
-        """The identity in float64."""
-        return Identity(self.rows, torch.float64, self.device)
-
-    def frobenius_squared(self) -> Tensor:
-        """The dimension."""
-        return torch.full((1,), float(self.rows), dtype=self.dtype, device=self.device)
-
-
 class Transposed(LinearOperator):
     """J^T."""
 

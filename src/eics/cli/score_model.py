@@ -63,6 +63,8 @@ def _done(out: Path | None, runs: dict[str, Options], *, resume: bool) -> dict[s
         return {}
     if out is None or out.suffix != ".jsonl":
         raise OptionError("--resume needs --out FILE.jsonl, the file of the run to continue.")
+    if any(options.alpha == "auto" for options in runs.values()):
+        raise OptionError("--resume needs alpha as a number: take the one in the records of the run to continue.")
     if not out.exists():
         return {}
     _drop_half_line(out)
@@ -78,10 +80,21 @@ def _done(out: Path | None, runs: dict[str, Options], *, resume: bool) -> dict[s
 
 
 def _check_same(scores: list[Score], runs: dict[str, Options]) -> None:
-    names = ("mode", "linearization", "residual", "parts", "metric", "emergence", "positions", "seed")
+    names = (
+        "mode",
+        "linearization",
+        "residual",
+        "parts",
+        "metric",
+        "emergence",
+        "positions",
+        "readout",
+        "seed",
+        "alpha",
+    )
     for score, options in zip(scores, runs.values(), strict=True):
         for name in names:
-            if getattr(score, name) != options[name]:
+            if getattr(score, name) is not None and getattr(score, name) != options[name]:
                 raise RecordError(
                     f"--resume must continue with the same options. The file has {name} = {getattr(score, name)!r}, "
                     f"this run {options[name]!r}: use another --out."

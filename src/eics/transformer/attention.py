@@ -36,6 +36,7 @@ class AttentionState:
         self, spec: Attention, read: Tensor, rotation: Rotation | None, summed: Tensor | None, frozen: bool
     ) -> None:
         self.spec, self.read, self.rotation, self.frozen = spec, read, rotation, frozen
+        self._held: dict[int, Held] = {}
         self.norm = NormMap.at(spec.norm, read, frozen)
         self.post = held_scale(spec.post_norm, summed) if spec.post_norm and summed is not None else None
 
@@ -60,8 +61,13 @@ class AttentionState:
         normed = raw if norm is None else NormMap.at(norm, raw, self.frozen).value
         return rotate(normed, self.rotation)
 
-    def pattern(self, head: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Query, key and pattern of a head, (B, T, e), (B, T, e), (B, T, T), and the soft-cap's slope or None."""
+    def held(self, head: int) -> "Held":
+        """What a head's maps need of the observed state; computed once, whatever ports it is entered through."""
+        if head not in self._held:
+            self._held[head] = Held(*self._pattern(head), self.values[:, self.spec.group(head)])
+        return self._held[head]
+
+    def _pattern(self, head: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         query = self.rotated(self.raw_queries[:, head], query=True)
         key = self.rotated(self.raw_keys[:, self.spec.group(head)], query=False)
         scores = self.spec.scale * query @ key.mT
@@ -88,25 +94,25 @@ class AttentionState:
 
     def function(self, head: int) -> Tensor:
         """What the model's own function writes at the observed state, (B, T, d)."""
-        pattern = self.pattern(head)[2]
-        return self.write(head, pattern @ self.values[:, self.spec.group(head)])
+        held = self.held(head)
+        return self.write(head, held.pattern @ held.value)
 
 
 @dataclass(frozen=True)
-class _Held:
-    """A head's tensors that its map needs: query, key, pattern, value and the soft-cap's slope."""
+class Held:
+    """A head at the observed state: query, key and value (B, T, e), pattern and soft-cap's slope (B, T, T)."""
 
     query: Tensor
     key: Tensor
     pattern: Tensor
-    value: Tensor
     slope: Tensor | None
+    value: Tensor
 
 
 class HeadMap(LinearOperator):
     """A head's linear map from the residual stream to its write, through all ports or one."""
 
-    def __init__(self, state: AttentionState, head: int, port: str | None, held: _Held | None = None) -> None:
+    def __init__(self, state: AttentionState, head: int, port: str | None) -> None:
         self.state, self.head, self.port = state, head, port
         batch, length, width = state.read.shape
         self.batch, self.rows, self.cols = batch, length * width, length * width
@@ -115,8 +121,7 @@ class HeadMap(LinearOperator):
         spec, group = state.spec, state.spec.group(head)
         self.w = {"q": spec.w_q[head], "k": spec.w_k[group], "v": spec.w_v[group]}
         self.w = {name: weight.to(self.dtype) for name, weight in self.w.items()}
-        query, key, pattern, slope = state.pattern(head)
-        self.held = held or _Held(query, key, pattern, state.values[:, group], slope)
+        self.held = state.held(head)
         self.inner = {
             "q": _inner_norm(spec.q_norm, state.raw_queries[:, head], state.frozen),
             "k": _inner_norm(spec.k_norm, state.raw_keys[:, group], state.frozen),
