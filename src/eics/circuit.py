@@ -125,7 +125,7 @@ class Circuit:
             if edge in seen:
                 raise CircuitError(f"Edge {edge} must be given once. It came twice: remove one of them.")
             seen.add(edge)
-        self.order: tuple[str, ...] = _topological_order(self.edges)
+        self.order: tuple[str, ...] = _order(self.edges)
         self.positions: dict[str, tuple[int, ...]] = self._check_positions(positions or {})
 
     @classmethod
@@ -235,6 +235,15 @@ def _check_edge(edge: Edge) -> None:
             f"An edge must run forwards: {edge.target} is not computed after {edge.source}. "
             f"Got {edge}: reverse or remove it."
         )
+
+
+def _order(edges: Sequence[Edge]) -> tuple[str, ...]:
+    """Topological; a transformer's nodes as it computes them, so that heads of a layer stand together."""
+    nodes = {Node.parse(name) for edge in edges for name in (edge.source, edge.target)}
+    ranked = [(node.rank, node.head or 0, node.name) for node in nodes if node.rank is not None]
+    if len(ranked) == len(nodes):
+        return tuple(name for _, _, name in sorted(ranked))  # edges between ranked nodes run forwards: no cycle
+    return _topological_order(edges)
 
 
 def _topological_order(edges: Sequence[Edge]) -> tuple[str, ...]:

@@ -16,7 +16,8 @@ from torch import Tensor
 from eics.hutchpp import small_alpha
 from eics.lanczos import quadrature, top_k
 from eics.linearize import LinearizedCircuit, spread
-from eics.operators import LinearOperator, Scaled, hstack
+from eics.memory import chunk_width
+from eics.operators import LinearOperator, Scaled, cat_batches, hstack
 from eics.options import Options
 from eics.paths import branch_maps, macro_map
 from eics.probes import generator
@@ -31,13 +32,25 @@ class Part:
     """A map whose effective information counts.
 
     `left` and `right` are non-zero on the rows and columns that count, (B or 1, n) each: 1, or the units of the
-    relative metric.
+    relative metric. Parts whose maps are kin can be stacked into one with all their names.
     """
 
-    name: str
+    names: tuple[str, ...]
     operator: LinearOperator
     left: Tensor
     right: Tensor
+
+    @classmethod
+    def stacked(cls, parts: "Sequence[Part]") -> "Part":
+        """Several parts as one, part by part along the batch."""
+        first, *rest = parts
+        if not rest:
+            return first
+        left, right = (
+            cat_batches([getattr(p, side) for p in parts], first.operator.batch) for side in ("left", "right")
+        )
+        names = tuple(name for part in parts for name in part.names)
+        return cls(names, first.operator.stack([part.operator for part in rest]), left, right)
 
     @property
     def rows(self) -> Tensor:
@@ -137,12 +150,32 @@ def emergence_spectra(linearized: LinearizedCircuit, options: Options) -> Emerge
     parts = node_parts(linearized, relative) if options.parts == "nodes" else branch_parts(linearized, relative)
     return EmergenceSpectra(
         macro=spectrum_of(macro, options, options.macro_probes),
-        parts={part.name: spectrum_of(part, options, options.node_probes) for part in parts},
+        parts=_spectra(parts, options),
         macro_rows=macro.rows,
         macro_channels=macro.channels,
-        part_channels={part.name: part.channels for part in parts},
+        part_channels={part.names[0]: part.channels for part in parts},
         batch=linearized.batch,
     )
+
+
+def _spectra(parts: Sequence[Part], options: Options) -> dict[str, Spectrum]:
+    """Every part's spectrum, by name; kin (heads of a layer) together, as many as the memory bound allows."""
+    kin: dict[object, list[Part]] = {}
+    for part in parts:
+        kin.setdefault(part.names if part.operator.kin is None else part.operator.kin, []).append(part)
+    found: dict[str, Spectrum] = {}
+    for group in kin.values():
+        held = options.steps if options.mode == "lanczos" else 3  # blocks of probes that an estimate keeps at once
+        operator = group[0].operator
+        size = operator.batch * max(operator.rows, operator.cols) * options.node_probes * held
+        width = chunk_width(size, operator.dtype)
+        for start in range(0, len(group), width):
+            some = group[start : start + width]
+            spectrum = spectrum_of(Part.stacked(some), options, options.node_probes)
+            for place, part in enumerate(some):
+                rows = slice(place * operator.batch, (place + 1) * operator.batch)
+                found[part.names[0]] = spectrum if len(some) == 1 else _rows(spectrum, rows)
+    return {part.names[0]: found[part.names[0]] for part in parts}
 
 
 def macro_spectrum(linearized: LinearizedCircuit, options: Options) -> tuple[Spectrum, Tensor]:
@@ -169,12 +202,23 @@ def spectrum_of(part: Part, options: Options, probes: int) -> Spectrum:
 
 def _estimated(part: Part, options: Options, probes: int, by_rows: bool) -> Spectrum:
     gram = Gram(part.operator, (part.left, part.right), by_rows)
-    stream = generator(options.seed, part.name)
+    stream = [generator(options.seed, name) for name in part.names]
     if options.mode == "fast":
         return small_alpha(part.operator, gram, part.channels, probes=probes, stream=stream)
     if options.top_k is not None:
         return top_k(gram, k=options.top_k, steps=options.steps, stream=stream)
     return quadrature(gram, probes=probes, steps=options.steps, stream=stream)
+
+
+def _rows(spectrum: Any, rows: slice) -> Any:
+    """The spectrum of some of the batch."""
+    if isinstance(spectrum, Tensor):
+        return spectrum[rows]
+    if isinstance(spectrum, tuple):
+        return tuple(_rows(one, rows) for one in spectrum)
+    if is_dataclass(spectrum) and not isinstance(spectrum, type):
+        return replace(spectrum, **{f.name: _rows(getattr(spectrum, f.name), rows) for f in fields(spectrum)})
+    return spectrum
 
 
 def _merge(choice: Tensor, one: Any, other: Any) -> Any:
@@ -211,7 +255,7 @@ def node_parts(linearized: LinearizedCircuit, relative: bool) -> list[Part]:
         maps = [Scaled(e.operator, left, right) if relative else e.operator for e, right in pairs]
         batch = max(right.shape[0] for right in rights)
         stacked = torch.cat([right.expand(batch, -1) for right in rights], dim=1)
-        parts.append(Part(node, hstack(maps), left, stacked))
+        parts.append(Part((node,), hstack(maps), left, stacked))
     return parts
 
 
@@ -228,7 +272,7 @@ def branch_parts(linearized: LinearizedCircuit, relative: bool) -> list[Part]:
 
 
 def _part(name: str, operator: LinearOperator, left: Tensor, right: Tensor, relative: bool) -> Part:
-    return Part(name, Scaled(operator, left, right) if relative else operator, left, right)
+    return Part((name,), Scaled(operator, left, right) if relative else operator, left, right)
 
 
 def _stacked(linearized: LinearizedCircuit, nodes: Sequence[str], *, inverse: bool, relative: bool) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from eics.operators import LinearOperator
+from eics.probes import Stream
 from eics.spectrum import Alpha, Estimate, Gram, Spectrum
 
 
@@ -46,9 +47,7 @@ class SmallAlpha(Spectrum):
         return Estimate(value, stderr, 0.5 * torch.log1p(low), 0.5 * rank * torch.log1p(high / rank))
 
 
-def small_alpha(
-    operator: LinearOperator, gram: Gram, rank: Tensor, *, probes: int, stream: torch.Generator
-) -> SmallAlpha:
+def small_alpha(operator: LinearOperator, gram: Gram, rank: Tensor, *, probes: int, stream: Stream) -> SmallAlpha:
     """The closed form where the operator has one, Hutch++ elsewhere."""
     closed = operator.frobenius_squared()
     if closed is not None:
@@ -57,7 +56,7 @@ def small_alpha(
     return SmallAlpha(trace, stderr, rank, method="hutch++", exact=False)
 
 
-def hutchpp(gram: Gram, *, probes: int, stream: torch.Generator) -> tuple[Tensor, Tensor]:
+def hutchpp(gram: Gram, *, probes: int, stream: Stream) -> tuple[Tensor, Tensor]:
     """tr(A) and its standard error, (B,) each, from `probes` vectors: half of them sketch, half sample."""
     drawn = gram.probes(probes, stream)
     sketch, samples = drawn.split([probes // 2, probes - probes // 2], dim=2)

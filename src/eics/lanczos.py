@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from eics.probes import Stream
 from eics.spectrum import Alpha, Estimate, Gram, SingularValues, Spectrum, trailing
 
 
@@ -40,7 +41,7 @@ class Quadrature(Spectrum):
         return 0.5 * (weights * torch.log1p(trailing(alpha, 2) * nodes)).sum(dim=2)
 
 
-def quadrature(gram: Gram, *, probes: int, steps: int, stream: torch.Generator) -> Quadrature:
+def quadrature(gram: Gram, *, probes: int, steps: int, stream: Stream) -> Quadrature:
     """Runs `steps` Lanczos steps from each of `probes` Rademacher vectors, all in one block."""
     start = gram.probes(probes, stream)
     norm_squared = start.square().sum(dim=1)  # (B, k)
@@ -51,7 +52,7 @@ def quadrature(gram: Gram, *, probes: int, steps: int, stream: torch.Generator) 
     )
 
 
-def top_k(gram: Gram, *, k: int, steps: int, stream: torch.Generator, oversample: int = 4) -> SingularValues:
+def top_k(gram: Gram, *, k: int, steps: int, stream: Stream, oversample: int = 4) -> SingularValues:
     """The k largest squared singular values by randomized block Krylov iteration (Musco, Musco 2015).
 
     Ritz values never exceed the true ones, so the EI of the top-k directions is approached from below.

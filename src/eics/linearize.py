@@ -12,15 +12,17 @@ Stalks are `T x d` numbers flattened; a batch axis for prompts comes first. A ma
 count: padding, positions that the circuit leaves out and `positions="no_sink"` are all the same mechanism.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
 
 import torch
 from torch import Tensor
 
 from eics.circuit import Circuit, Edge, Kind, Node
 from eics.errors import OptionError
-from eics.operators import LinearOperator, Scaled, add, hstack
+from eics.operators import LinearOperator, Scaled, add, cat_batches, hstack
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,11 @@ class Entry:
     mask: Tensor | None = None
 
     @property
+    def target(self) -> str:
+        """The node that is entered."""
+        return self.edges[0].target
+
+    @property
     def weights(self) -> Tensor:
         """The mask by coordinate, (B or 1, T*d)."""
         return spread(self.mask, self.read)
@@ -109,6 +116,42 @@ class Entry:
         """The entry in float64."""
         mask = None if self.mask is None else self.mask.double()
         return Entry(self.operator.double(), self.edges, self.read.double(), mask)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Entries whose maps are kin (heads of a layer, entered through the same port), in one operator: one product
+    serves them all. Its batch is the prompts', entry by entry."""
+
+    operator: LinearOperator
+    entries: tuple[Entry, ...]
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> "Bundle":
+        """Stacks the entries' maps."""
+        first, *rest = (entry.operator for entry in entries)
+        return cls(first.stack(rest), tuple(entries))
+
+    def mv(self, blocks: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Each entry's map applied to its block."""
+        return self._apply(self.operator.mv, blocks)
+
+    def rmv(self, blocks: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Each entry's transposed map applied to its block."""
+        return self._apply(self.operator.rmv, blocks)
+
+    def _apply(self, product: Callable[[Tensor], Tensor], blocks: Sequence[Tensor]) -> Sequence[Tensor]:
+        if len(blocks) == 1:
+            return [product(blocks[0])]
+        return product(cat_batches(blocks, self.operator.batch // len(self.entries))).chunk(len(self.entries))
+
+
+@dataclass(frozen=True)
+class Level:
+    """Nodes that do not read each other, computed together."""
+
+    nodes: tuple[str, ...]
+    bundles: tuple[Bundle, ...]
 
 
 @dataclass(frozen=True)
@@ -163,24 +206,56 @@ class LinearizedCircuit:
         entries = self.entries[node]
         return hstack([entry.operator for entry in entries]) if entries else None
 
-    def carry(self, node: str, values: Mapping[str, Tensor]) -> Tensor:
-        """sum_u rho_{u->v} values_u: one product for an entry, however many parents share it.
+    def levels(self, nodes: Sequence[str] | None = None) -> tuple[Level, ...]:
+        """These nodes (all with parents, if not given) in topological order, heads of a layer together."""
+        chosen = self.circuit.inner if nodes is None else tuple(nodes)
+        if chosen not in self._levels:
+            self._levels[chosen] = tuple(self._level(names) for names in _together(chosen))
+        return self._levels[chosen]
 
-        `values` holds blocks (B, dim_u, k); gives (B, dim_v, k).
+    @cached_property
+    def _levels(self) -> dict[tuple[str, ...], tuple[Level, ...]]:
+        return {}
+
+    def _level(self, nodes: tuple[str, ...]) -> Level:
+        kin: dict[object, list[Entry]] = {}
+        for node in nodes:
+            for entry in self.entries[node]:
+                key = entry.operator.kin
+                kin.setdefault(id(entry) if key is None else key, []).append(entry)
+        return Level(nodes, tuple(Bundle.of(entries) for entries in kin.values()))
+
+    def carry(self, level: Level, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """sum_u rho_{u->v} values_u: one product for an entry, however many parents share it, or for a bundle of them.
+
+        `values` holds blocks (B, dim_u, k); gives (B, dim_v, k) for each node of the level.
         """
-        entries = self.entries[node]
-        if not entries:
-            like = next(iter(values.values()))
-            return like.new_zeros(like.shape[0], self.stalks[node].dim, like.shape[2])
-        return add(entry.operator.mv(add(values[edge.source] for edge in entry.edges)) for entry in entries)
+        carried: dict[str, Tensor] = {}
+        for bundle in level.bundles:
+            images = bundle.mv([add(values[edge.source] for edge in entry.edges) for entry in bundle.entries])
+            for entry, image in zip(bundle.entries, images, strict=True):
+                known = carried.get(entry.target)
+                carried[entry.target] = image if known is None else known + image
+        like = next(iter(values.values()))
+        for node in level.nodes:
+            if node not in carried:
+                carried[node] = like.new_zeros(like.shape[0], self.stalks[node].dim, like.shape[2])
+        return carried
 
-    def pull(self, node: str, cotangent: Tensor) -> dict[Edge, Tensor]:
-        """rho_{u->v}^T cotangent for each edge into the node, computed once for an entry."""
-        pulled = {}
-        for entry in self.entries[node]:
-            back = entry.operator.rmv(cotangent)
-            pulled.update(dict.fromkeys(entry.edges, back))
-        return pulled
+    def pull(self, level: Level, cotangents: Mapping[str, Tensor]) -> Iterator[tuple[Edge, Tensor]]:
+        """rho_{u->v}^T cotangent_v for each edge into the level's nodes, computed once for an entry.
+
+        A node without a cotangent has none; `cotangents` must hold that of one of the nodes at least.
+        """
+        like = next(iter(cotangents.values()))
+        for bundle in level.bundles:
+            here = [cotangents.get(entry.target) for entry in bundle.entries]
+            if any(block is not None for block in here):
+                zero = like.new_zeros(like.shape[0], bundle.operator.rows, like.shape[2])
+                backs = bundle.rmv([zero if block is None else block for block in here])
+                for entry, back, block in zip(bundle.entries, backs, here, strict=True):
+                    if block is not None:
+                        yield from ((edge, back) for edge in entry.edges)
 
     def prompt(self, index: int) -> "LinearizedCircuit":
         """The circuit linearized at one prompt alone."""
@@ -241,6 +316,12 @@ class LinearizedCircuit:
         return None if bool(keep.all()) else keep.to(self.dtype)
 
 
+def _together(nodes: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Runs of heads of a layer; every other node alone."""
+    for _, run in groupby(map(Node.parse, nodes), key=lambda node: node.rank if node.kind is Kind.HEAD else node.name):
+        yield tuple(node.name for node in run)
+
+
 def spread(mask: Tensor | None, like: Tensor) -> Tensor:
     """A mask by position, (B or 1, T), repeated for the coordinates of `like` (B, T, d): (B or 1, T*d)."""
     _, length, width = like.shape
@@ -262,7 +343,7 @@ def _mask_stalk(stalk: Stalk, mask: Tensor | None) -> Stalk:
 
 def _mask_entry(entry: Entry, stalks: Mapping[str, Stalk]) -> Entry:
     """Rows as the node keeps them, columns that any parent of the entry keeps."""
-    target = stalks[entry.edges[0].target]
+    target = stalks[entry.target]
     read = _union([stalks[edge.source].mask for edge in entry.edges])
     masked = replace(entry, mask=read)
     return replace(masked, operator=Scaled(entry.operator, target.weights, masked.weights))

@@ -83,6 +83,16 @@ class LinearOperator(ABC):
         """What the reduced form divides out on the left, None for nothing; operators with an equal one reduce alike."""
         return None
 
+    @property
+    def kin(self) -> object:
+        """Operators with an equal one can be stacked; None for those that stand alone."""
+        return None
+
+    def stack(self, others: "Sequence[LinearOperator]") -> "LinearOperator":
+        """One operator whose batch is this one's and the others', one after another. Only among kin."""
+        assert not others, f"{type(self).__name__} stands alone"
+        return self
+
     def unit_blocks(self, size: int) -> Iterator[Tensor]:
         """The unit vectors of R^size, in blocks whose images stay under the memory bound."""
         width = chunk_width(self.live * self.batch * max(self.rows, self.cols), self.dtype)
@@ -276,6 +286,18 @@ class HStack(LinearOperator):
             return super().reduced(left)
         return HStack([part.reduced(left) for part in self.parts])
 
+    @property
+    def kin(self) -> object:
+        """Kin where all parts are."""
+        kins = tuple(part.kin for part in self.parts)
+        return None if None in kins else kins
+
+    def stack(self, others: Sequence[LinearOperator]) -> LinearOperator:
+        """Part by part."""
+        stacks = [self, *(other for other in others if isinstance(other, HStack))]
+        columns = zip(*(stacked.parts for stacked in stacks), strict=True)
+        return HStack([first.stack(rest) for first, *rest in columns])
+
     def frobenius_squared(self) -> Tensor | None:
         """Sum over parts, where each has a closed form."""
         norms = [part.frobenius_squared() for part in self.parts]
@@ -331,6 +353,17 @@ class Scaled(LinearOperator):
         inner = self.base.left_factor
         return None if inner is None else (inner, _Same(self.left))
 
+    @property
+    def kin(self) -> object:
+        """The base's."""
+        return None if self.base.kin is None else ("scaled", self.base.kin)
+
+    def stack(self, others: Sequence[LinearOperator]) -> LinearOperator:
+        """The bases stacked, with their scales."""
+        scaled = [self, *(other for other in others if isinstance(other, Scaled))]
+        left, right = (cat_batches([getattr(one, side) for one in scaled], self.batch) for side in ("left", "right"))
+        return Scaled(self.base.stack([one.base for one in scaled[1:]]), left, right)
+
     def dense(self) -> Tensor:
         """The base's matrix, rows and columns scaled."""
         return self.left.unsqueeze(2) * self.base.dense() * self.right.unsqueeze(1)
@@ -367,6 +400,11 @@ def cat_blocks(blocks: Sequence[Tensor], dim: int = 1) -> Tensor:
     """Concatenates blocks whose batches may be 1 or B."""
     batch = max(block.shape[0] for block in blocks)
     return torch.cat([block.expand(batch, -1, -1) for block in blocks], dim=dim)
+
+
+def cat_batches(tensors: Sequence[Tensor], batch: int) -> Tensor:
+    """Tensors whose first axis is 1 or `batch`, one after another: (batch * tensors, ...)."""
+    return torch.cat([tensor.expand(batch, *tensor.shape[1:]) for tensor in tensors])
 
 
 def add(terms: Iterator[Tensor]) -> Tensor:

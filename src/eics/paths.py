@@ -35,9 +35,9 @@ class PathMap(LinearOperator):
     def mv(self, x: Tensor) -> Tensor:
         """One sweep forwards."""
         values = self._split(x, self.sources)
-        for node in self.swept:
-            values[node] = self.linearized.carry(node, values)
-            for done in self._last_use.get(node, ()):
+        for level in self.linearized.levels(self.swept):
+            values |= self.linearized.carry(level, values)
+            for done in (done for node in level.nodes for done in self._last_use.get(node, ())):
                 del values[done]
         return cat_blocks([values[node] for node in self.targets])
 
@@ -75,10 +75,10 @@ class PathMap(LinearOperator):
     def _most_live(self) -> int:
         """How many nodes' values a sweep holds at most."""
         live = most = len(self.sources)
-        for node in self.swept:
-            live += 1
+        for level in self.linearized.levels(self.swept):
+            live += len(level.nodes)
             most = max(most, live)
-            live -= len(self._last_use.get(node, ()))
+            live -= sum(len(self._last_use.get(node, ())) for node in level.nodes)
         return most
 
     def _last_uses(self) -> dict[str, list[str]]:
@@ -102,12 +102,12 @@ def sweep_back(
     `cotangents` holds those of the targets, is used up on the way, and ends with those of the sources. A node
     that reaches a target only through edges that carry nothing has none and is passed over.
     """
-    for node in reversed(nodes):
-        if node not in cotangents:
+    for level in reversed(linearized.levels(nodes)):
+        here = {node: cotangents.pop(node) for node in level.nodes if node in cotangents}
+        if not here:
             continue
-        cotangent = cotangents.pop(node)
-        yield node, cotangent
-        for edge, back in linearized.pull(node, cotangent).items():
+        yield from here.items()
+        for edge, back in linearized.pull(level, here):
             known = cotangents.get(edge.source)
             cotangents[edge.source] = back if known is None else known + back
 

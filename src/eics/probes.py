@@ -6,9 +6,13 @@ row: the same on every device, and a padded prompt sees the same probe on its ow
 """
 
 import hashlib
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+Stream = torch.Generator | Sequence[torch.Generator]
+"""One stream, or one for each of several stacked maps."""
 
 
 def generator(seed: int, purpose: str) -> torch.Generator:

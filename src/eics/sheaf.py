@@ -64,17 +64,26 @@ def sheaf_term(linearized: LinearizedCircuit, *, residual: str = "edge", metric:
 
 
 def _edge_terms(linearized: LinearizedCircuit, metric: str) -> Iterator[Term]:
-    """||rho a_u - a_v||^2 for each edge; an entry's parents go through its map in one block."""
-    for node in linearized.circuit.inner:
-        for entry in linearized.entries[node]:
-            width = chunk_width(linearized.batch * max(entry.operator.rows, entry.operator.cols), linearized.dtype)
-            for start in range(0, len(entry.edges), width):
-                edges = entry.edges[start : start + width]
-                parents = torch.stack([linearized.stalks[edge.source].flat for edge in edges], dim=2)
-                images = entry.operator.mv(parents)
-                for column, edge in enumerate(edges):
-                    predicted = images[:, :, column].view_as(linearized.stalks[node].activation)
+    """||rho a_u - a_v||^2 for each edge; all parents of all entries of a bundle go through its map in one block."""
+    for bundle in (bundle for level in linearized.levels() for bundle in level.bundles):
+        operator = bundle.operator
+        width = chunk_width(operator.batch * max(operator.rows, operator.cols), linearized.dtype)
+        most = max(len(entry.edges) for entry in bundle.entries)
+        for start in range(0, most, width):
+            edges = [entry.edges[start : start + width] for entry in bundle.entries]
+            images = bundle.mv([_parents(linearized, some, min(width, most - start), operator.cols) for some in edges])
+            for some, image in zip(edges, images, strict=True):
+                for column, edge in enumerate(some):
+                    predicted = image[:, :, column].view_as(linearized.stalks[edge.target].activation)
                     yield _edge_term(edge, predicted, linearized, metric)
+
+
+def _parents(linearized: LinearizedCircuit, edges: Sequence[Edge], width: int, dim: int) -> Tensor:
+    """The edges' sources as columns, (B, dim, width); zero past the last."""
+    stalks = [linearized.stalks[edge.source].flat for edge in edges]
+    like = linearized.stalks[linearized.circuit.order[0]].activation
+    stalks += [like.new_zeros(linearized.batch, dim)] * (width - len(edges))
+    return torch.stack(torch.broadcast_tensors(*stalks), dim=2)
 
 
 def _edge_term(edge: Edge, predicted: Tensor, linearized: LinearizedCircuit, metric: str) -> Term:
@@ -91,9 +100,9 @@ def _edge_term(edge: Edge, predicted: Tensor, linearized: LinearizedCircuit, met
 def _joint_terms(linearized: LinearizedCircuit, metric: str) -> Iterator[Term]:
     """||sum_u rho a_u - (a_v - b_v)||^2 against ||sum_u rho a_u||^2 + ||a_v - b_v||^2, for each node."""
     observed = _columns(linearized)
-    for node in linearized.circuit.inner:
+    for node, carried in _carried(linearized, observed):
         stalk = linearized.stalks[node]
-        explained = linearized.carry(node, observed).view_as(stalk.activation)
+        explained = carried.view_as(stalk.activation)
         to_explain = stalk.activation - stalk.constant
         energy = by_position(explained) + by_position(to_explain)
         if metric == "euclidean":
@@ -130,8 +139,9 @@ def _propagated(linearized: LinearizedCircuit, metric: str) -> SheafTerm:
     """
     circuit, stalks = linearized.circuit, linearized.stalks
     propagated = {node: stalks[node].flat.unsqueeze(2) for node in circuit.sources}
-    for node in circuit.inner:
-        propagated[node] = linearized.carry(node, propagated) + stalks[node].flat_constant.unsqueeze(2)
+    for level in linearized.levels():
+        for node, carried in linearized.carry(level, propagated).items():
+            propagated[node] = carried + stalks[node].flat_constant.unsqueeze(2)
     terms = [_sink_term(node, stalks[node], propagated[node].squeeze(2), metric) for node in circuit.sinks]
     whole = _combine(terms, metric, linearized.batch)
     cotangents = {}
@@ -159,14 +169,21 @@ def _carried_shares(
     """Local squared residuals and carried shares of the nodes with parents, (B, nodes) each."""
     circuit, stalks, observed = linearized.circuit, linearized.stalks, _columns(linearized)
     residuals = {
-        node: (stalks[node].flat - stalks[node].flat_constant).unsqueeze(2) - linearized.carry(node, observed)
-        for node in circuit.inner
+        node: (stalks[node].flat - stalks[node].flat_constant).unsqueeze(2) - carried
+        for node, carried in _carried(linearized, observed)
     }
     carried = dict.fromkeys(circuit.inner, torch.zeros_like(total))
     for node, cotangent in sweep_back(linearized, circuit.inner, cotangents):
         carried[node] = (residuals[node] * cotangent).sum(dim=(1, 2))
     local = torch.stack([residual.square().sum(dim=(1, 2)) for residual in residuals.values()], dim=1)
     return local, _divide(torch.stack(list(carried.values()), dim=1), total.unsqueeze(1))
+
+
+def _carried(linearized: LinearizedCircuit, values: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """sum_u rho_{u->v} values_u for each node with parents, in topological order."""
+    for level in linearized.levels():
+        carried = linearized.carry(level, values)
+        yield from ((node, carried[node]) for node in level.nodes)
 
 
 def _columns(linearized: LinearizedCircuit) -> dict[str, Tensor]:

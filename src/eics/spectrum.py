@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from eics.memory import memory_bound
-from eics.operators import LinearOperator
-from eics.probes import signs
+from eics.operators import LinearOperator, cat_batches
+from eics.probes import Stream, signs
 
 _SVD_LIMIT = 128  # beyond this side, eigenvalues of a Gram matrix are several times faster than an SVD
 
@@ -129,17 +129,25 @@ class Gram:
         half = self.half(x)
         return self.operator.mv(half) if self.by_rows else self.operator.rmv(half)
 
-    def probes(self, count: int, stream: torch.Generator) -> Tensor:
+    def probes(self, count: int, stream: Stream) -> Tensor:
         """Rademacher vectors for each prompt, (B, size, count), zero where nothing counts.
 
-        The i-th coordinate that counts gets the i-th row drawn, whatever lies between.
+        The i-th coordinate that counts gets the i-th row drawn, whatever lies between. Of several streams each serves
+        its part of the batch.
         """
         like = torch.empty(0, dtype=self.operator.dtype, device=self.operator.device)
+        streams = [stream] if isinstance(stream, torch.Generator) else stream
+        batch = self.operator.batch // len(streams)
         if self.support is None:
-            return signs(self.size, count, stream, like).expand(self.operator.batch, -1, -1)
+            return cat_batches([signs(self.size, count, one, like) for one in streams], batch)
         place = (self.support.cumsum(dim=1) - 1).clamp(min=0)
-        drawn = signs(int(place.max()) + 1, count, stream, like)[0]
-        return (drawn[place] * self.support.unsqueeze(2)).expand(self.operator.batch, -1, -1)
+        most = int(place.max()) + 1
+        drawn = torch.cat([signs(most, count, one, like) for one in streams])  # (streams, most, count)
+        if len(streams) == 1:
+            found = drawn[0][place]
+        else:
+            found = cat_batches([one[at] for one, at in zip(drawn, place.chunk(len(streams)), strict=True)], batch)
+        return (found * self.support.unsqueeze(2)).expand(self.operator.batch, -1, -1)
 
     def dense(self) -> Tensor:
         """The matrix (B, size, size), by chunks of unit vectors."""
@@ -179,7 +187,7 @@ def exact_at(operator: LinearOperator, alpha: float, factorization: str = "auto"
     large = min(smaller.rows, smaller.cols) // smaller.blocks > _SVD_LIMIT
     if factorization == "svd" or (factorization == "auto" and not large):
         return exact(operator, "svd")
-    prompts = [operator.prompt(index) for index in range(operator.batch)] if large else [operator]
+    prompts = [smaller.prompt(index) for index in range(operator.batch)] if large else [smaller]
     return OneAlpha(alpha, torch.cat([exact(prompt, "cholesky").ei(alpha).value for prompt in prompts]))
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from eics.errors import ModelError
 from eics.models.base import Model
 from eics.state import ForwardState, run
-from eics.transformer.attention import AttentionState
+from eics.transformer.attention import AttentionState, by_head
 from eics.transformer.mlp import MLPMap
 from eics.transformer.readout import ReadoutMap
 
@@ -36,11 +36,10 @@ def check_adapter(model: Model, tokens: Sequence[Sequence[int]] | None = None) -
             block.attention, state.attention_reads[layer], state.rotations.get(layer), state.summed.get(layer), False
         )
         before = stream_now
-        width = block.attention.w_o.shape[2]
+        written = attention.write(by_head(state.z[layer], block.attention.heads))
         for head in range(block.attention.heads):
-            written = attention.write(head, state.z[layer][..., head * width : (head + 1) * width])
-            _same(attention.function(head), written, state, tolerance, f"head {head} in {where}")
-            stream_now = stream_now + written
+            _same(attention.function[head], written[head], state, tolerance, f"head {head} in {where}")
+        stream_now = stream_now + written.sum(dim=0)
         if block.attention.b_o is not None:
             stream_now = stream_now + block.attention.b_o.to(stream_now.dtype)
         mlp_reads = before if block.parallel else stream_now

@@ -17,7 +17,8 @@ from eics.circuit import Circuit, Edge, Kind, Node
 from eics.linearize import Entry, LinearizedCircuit, Stalk
 from eics.operators import LinearOperator
 from eics.state import ForwardState
-from eics.transformer.attention import AttentionState, HeadMap
+from eics.transformer.attention import AttentionState, by_head
+from eics.transformer.heads import HeadMap
 from eics.transformer.mlp import MLPMap
 from eics.transformer.readout import ReadoutMap
 
@@ -41,7 +42,12 @@ class _Linearizer:
         self.run, self.state, self.frozen = run, run.state, frozen
         self.spec = run.state.model.transformer
         self.attentions: dict[int, AttentionState] = {}
+        self._head_writes: dict[int, Tensor] = {}
         self.mask = run.state.mask
+        self.heads: dict[int, list[int]] = {}
+        for node in map(Node.parse, run.circuit.order):
+            if node.kind is Kind.HEAD and node.layer is not None and node.head is not None:
+                self.heads.setdefault(node.layer, []).append(node.head)
 
     def linearized(self, linearization: str) -> LinearizedCircuit:
         """Node by node."""
@@ -74,7 +80,9 @@ class _Linearizer:
         if node.kind is Kind.HEAD:
             assert node.layer is not None
             assert node.head is not None
-            return HeadMap(self.attention(node.layer), node.head, port)
+            attention = self.attention(node.layer)
+            place = attention.heads.index(node.head)
+            return HeadMap(attention, (place,), port)
         if node.kind is Kind.MLP:
             assert node.layer is not None
             return MLPMap(self.spec.blocks[node.layer].mlp, self.read(node), self.frozen)
@@ -98,6 +106,7 @@ class _Linearizer:
                 state.rotations.get(layer),
                 state.summed.get(layer),
                 self.frozen,
+                self.heads[layer],
             )
         return self.attentions[layer]
 
@@ -128,15 +137,21 @@ class _Linearizer:
         if node.kind is Kind.HEAD:
             assert node.layer is not None
             assert node.head is not None
-            attention = self.attention(node.layer)
-            width = attention.spec.w_o.shape[2]
-            return attention.write(node.head, state.z[node.layer][..., node.head * width : (node.head + 1) * width])
+            return self.head_writes(node.layer)[self.heads[node.layer].index(node.head)]
         if self.run.readout == "final_norm":
             assert state.final is not None
             rows = torch.arange(len(state.answer), device=state.answer.device)
             return state.final[rows, state.answer].unsqueeze(1)
         assert state.logits is not None
         return self.readout_map().select(state.logits).unsqueeze(1)
+
+    def head_writes(self, layer: int) -> Tensor:
+        """What the circuit's heads of a layer wrote, (H, B, T, d)."""
+        if layer not in self._head_writes:
+            attention = self.attention(layer)
+            z = by_head(self.state.z[layer], attention.spec.heads)
+            self._head_writes[layer] = attention.write(z[self.heads[layer]])
+        return self._head_writes[layer]
 
     def constant(self, node: Node) -> Tensor:
         """b_v; an affine node's map is that of its values (`<v>`, or all ports at once)."""
@@ -154,7 +169,7 @@ class _Linearizer:
             return operator.function.unsqueeze(1)
         assert node.layer is not None
         assert node.head is not None
-        return self.attention(node.layer).function(node.head)
+        return self.attention(node.layer).function[self.heads[node.layer].index(node.head)]
 
     def biases(self, node: Node) -> Tensor:
         """Sum of the attention output biases upstream of the node, (d,)."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from eics.operators import LinearOperator
-from eics.transformer.attention import to_columns, to_rows
+from eics.transformer.blocks import to_columns, to_rows
 from eics.transformer.norm import NormMap, derivative
 from eics.transformer.spec import MLP
 

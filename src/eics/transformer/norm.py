@@ -7,7 +7,7 @@ With `c` the (centred) input, `s = sqrt(mean(c^2) + eps)` and P the centring:
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from eics.transformer.spec import Norm
 
 @dataclass(frozen=True)
 class NormMap:
-    """A norm linearized at `x`, (B, ..., d). Blocks have one more axis after the batch: (B, k, ..., d)."""
+    """A norm linearized at `x`, (..., T, d). Blocks have one more axis before the positions: (..., k, T, d)."""
 
     spec: Norm
     weight: Tensor
@@ -49,17 +49,16 @@ class NormMap:
         return _centre(y) if self.spec.centred else y
 
     def _core(self, x: Tensor) -> Tensor:
-        point, scale = self.point.unsqueeze(1), self.scale.unsqueeze(1)
+        point, scale = self.point.unsqueeze(-3), self.scale.unsqueeze(-3)
         out = x / scale
         if not self.frozen:
             along = (point * x).sum(dim=-1, keepdim=True) / (point.shape[-1] * scale**3)
             out = out - point * along
         return out
 
-    def prompt(self, index: int) -> "NormMap":
-        """The map of one prompt."""
-        rows = slice(index, index + 1)
-        return NormMap(self.spec, self.weight, self.point[rows], self.scale[rows], self.frozen)
+    def __getitem__(self, places: list[int]) -> "NormMap":
+        """The map at some of the points."""
+        return replace(self, point=self.point[places], scale=self.scale[places])
 
 
 def held_scale(spec: Norm, x: Tensor) -> Tensor:

@@ -23,19 +23,20 @@ class ReadoutMap(LinearOperator):
         batch, length, width = read.shape
         self.batch, self.cols = batch, length * width
         self.dtype, self.device = read.dtype, read.device
-        self.norm = NormMap.at(spec.final_norm, read[torch.arange(batch, device=read.device), answer], frozen)
+        at_answer = read[torch.arange(batch, device=read.device), answer].unsqueeze(1)  # (B, 1, d)
+        self.norm = NormMap.at(spec.final_norm, at_answer, frozen)
         self.slope: Tensor | None = None
-        self.function = self.norm.value  # (B, d)
+        self.function = self.norm.value.squeeze(1)  # (B, d)
         if readout != "final_norm":
             self.unembed = spec.unembed.to(self.dtype)
-            self.function = self._logits(self.norm.value)
+            self.function = self._logits(self.function)
         self.rows = self.function.shape[1]
 
     def mv(self, x: Tensor) -> Tensor:
         """The answer's row, norm, unembedding, centring."""
         rows = x.reshape(x.shape[0], *self.read.shape[1:], x.shape[2])
         at_answer = rows[torch.arange(self.batch, device=self.device), self.answer]  # (B, d, k)
-        out = self.norm.mv(at_answer.mT)  # (B, k, d)
+        out = self.norm.mv(at_answer.mT.unsqueeze(2)).squeeze(2)  # (B, k, d)
         if self.readout != "final_norm":
             out = self.select(self._sloped(out @ self.unembed.mT))
         return out.mT
@@ -45,7 +46,7 @@ class ReadoutMap(LinearOperator):
         back = y.mT
         if self.readout != "final_norm":
             back = self._sloped(self._unselect(back)) @ self.unembed
-        back = self.norm.rmv(back)  # (B, k, d)
+        back = self.norm.rmv(back.unsqueeze(2)).squeeze(2)  # (B, k, d)
         rows = back.new_zeros(self.batch, *self.read.shape[1:], y.shape[2])
         rows[torch.arange(self.batch, device=self.device), self.answer] = back.mT
         return rows.flatten(1, 2)

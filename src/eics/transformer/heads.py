@@ -1,0 +1,204 @@
+"""A head's linear map, and those of several heads of a layer at once.
+
+    dz = A dv + dA v,    dA = A * (dS - sum_j A dS),    dS = scale (dq k^T + q dk^T)
+
+and under `frozen` (A held) only `A dv`. An entry through one port has that port's differential alone.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from eics.operators import LinearOperator
+from eics.transformer.attention import AttentionState, Held, rotate
+from eics.transformer.blocks import to_columns, to_rows
+from eics.transformer.norm import NormMap
+
+
+class HeadMap(LinearOperator):
+    """Linear maps of heads of one layer from the residual stream to their writes, through all ports or one.
+
+    The batch is the heads' and the prompts', head by head: products of all heads of a layer are one matmul.
+    """
+
+    def __init__(self, state: AttentionState, places: Sequence[int], port: str | None) -> None:
+        """`places` are places in `state.heads`."""
+        self.state, self.places, self.port = state, tuple(places), port
+        _, length, width = state.read.shape
+        self.shape = (len(places), *state.read.shape)  # H, B, T, d
+        self.batch, self.rows, self.cols = self.shape[0] * self.shape[1], length * width, length * width
+        self.dtype, self.device = state.read.dtype, state.read.device
+        self.through = {port} if port else ({"v"} if state.frozen else {"q", "k", "v"})
+
+    @cached_property
+    def held(self) -> Held:
+        """These heads' state."""
+        held = self.state.held
+        return held if self.places == tuple(range(len(self.state.heads))) else held.pick(self.places)
+
+    @cached_property
+    def weights(self) -> dict[str, Tensor]:
+        """Of the ports and of the write, by head, with axes for prompts and block: (H, 1, 1, out, in)."""
+        spec, heads = self.state.spec, [self.state.heads[place] for place in self.places]
+        groups = [spec.group(head) for head in heads]
+        found = {"q": spec.w_q[heads], "k": spec.w_k[groups], "v": spec.w_v[groups], "o": spec.w_o[heads]}
+        return {name: weight.to(self.dtype)[:, None, None] for name, weight in found.items()}
+
+    def mv(self, x: Tensor) -> Tensor:
+        """Norm, projections, pattern, W_O."""
+        out = self.z_change(x) @ self.weights["o"].mT
+        if self.state.post is not None:
+            out = out * self.state.post.unsqueeze(1)
+        return to_columns(out.flatten(0, 1))
+
+    def rmv(self, y: Tensor) -> Tensor:
+        """The same road back."""
+        back = self.by_head(to_rows(y, self.state.read))
+        if self.state.post is not None:
+            back = back * self.state.post.unsqueeze(1)
+        return self.z_back(back @ self.weights["o"])
+
+    def by_head(self, x: Tensor) -> Tensor:
+        """(H*B or 1, k, ...) as (H, B, k, ...)."""
+        if x.shape[0] == self.batch:
+            return x.reshape(*self.shape[:2], *x.shape[1:])
+        return x.unsqueeze(0)
+
+    def z_change(self, x: Tensor) -> Tensor:
+        """dz, (H, B, k, T, e), for a block (H*B, T*d, k)."""
+        normed = self.state.norm.mv(self.by_head(to_rows(x, self.state.read)))
+        out = torch.zeros((), dtype=self.dtype, device=self.device)
+        if "v" in self.through:
+            out = out + self.held.pattern.unsqueeze(2) @ (normed @ self.weights["v"].mT)
+        if self.through & {"q", "k"}:
+            out = out + self._pattern_change(normed) @ self.held.value.unsqueeze(2)
+        return out
+
+    def z_back(self, back: Tensor) -> Tensor:
+        """The transpose of `z_change`: (H, B, k, T, e) to (H*B, T*d, k)."""
+        total = torch.zeros((), dtype=self.dtype, device=self.device)
+        if "v" in self.through:
+            total = total + (self.held.pattern.mT.unsqueeze(2) @ back) @ self.weights["v"]
+        if self.through & {"q", "k"}:
+            total = total + self._pattern_back(back)
+        return to_columns(self.state.norm.rmv(total).flatten(0, 1))
+
+    def reduced(self, left: Tensor | None = None) -> LinearOperator:
+        """R z instead of W_O z, with W_O = Q R at each position: e rows a position instead of d."""
+        heads, prompts, length, width = self.shape
+        weight = self.weights["o"]  # (H, 1, 1, d, e)
+        if width <= weight.shape[-1]:
+            return super().reduced(left)
+        scale = None
+        if left is not None:
+            scale = left.view(heads, prompts, length, width) if left.shape[0] == self.batch else left.view(length, -1)
+        if self.state.post is None and (scale is None or bool((scale == scale[..., :1]).all())):
+            # one factorization for all positions: masks and relative units scale whole positions
+            factor = torch.linalg.qr(weight).R
+            return _HeadCore(self, factor if scale is None else factor * scale[..., :1, None])
+        for by_position in (self.state.post, scale):
+            weight = weight if by_position is None else weight * by_position.unsqueeze(-1)
+        return _HeadCore(self, torch.linalg.qr(weight).R)
+
+    @property
+    def left_factor(self) -> object:
+        """The heads: whatever port they are entered through, they write through the same W_O."""
+        return (id(self.state), self.places)
+
+    @property
+    def kin(self) -> object:
+        """Heads of a layer that are entered through the same port."""
+        return (id(self.state), self.port)
+
+    def stack(self, others: Sequence[LinearOperator]) -> LinearOperator:
+        """These heads and the others'."""
+        more = [place for other in others if isinstance(other, HeadMap) for place in other.places]
+        return HeadMap(self.state, (*self.places, *more), self.port)
+
+    def prompt(self, index: int) -> "HeadMap":
+        """One head's map for one prompt: everything is linear algebra on slices."""
+        head, row = divmod(index % self.batch, self.shape[1])
+        one = self.state.heads[self.places[head]]
+        return HeadMap(self.state.at(self.state.read, slice(row, row + 1), (one,)), (0,), self.port)
+
+    def double(self) -> "HeadMap":
+        """The maps at the same state, computed in float64."""
+        return HeadMap(self.state.at(self.state.read.double()), self.places, self.port)
+
+    def _pattern_change(self, normed: Tensor) -> Tensor:
+        """dA, (H, B, k, T, T)."""
+        held = self.held
+        scores = torch.zeros((), dtype=self.dtype, device=self.device)
+        if "q" in self.through:
+            scores = scores + self._turn(normed @ self.weights["q"].mT, held.q_norm) @ held.key.mT.unsqueeze(2)
+        if "k" in self.through:
+            scores = scores + held.query.unsqueeze(2) @ self._turn(normed @ self.weights["k"].mT, held.k_norm).mT
+        return self._softmax_change(self.state.spec.scale * self._capped(scores))
+
+    def _pattern_back(self, back: Tensor) -> Tensor:
+        held = self.held
+        scores = self._softmax_change(back @ held.value.mT.unsqueeze(2))  # a softmax's Jacobian is symmetric
+        scores = self.state.spec.scale * self._capped(scores)
+        total = torch.zeros((), dtype=self.dtype, device=self.device)
+        if "q" in self.through:
+            total = total + self._turn_back(scores @ held.key.unsqueeze(2), held.q_norm) @ self.weights["q"]
+        if "k" in self.through:
+            total = total + self._turn_back(scores.mT @ held.query.unsqueeze(2), held.k_norm) @ self.weights["k"]
+        return total
+
+    def _softmax_change(self, scores: Tensor) -> Tensor:
+        pattern = self.held.pattern.unsqueeze(2)
+        weighted = pattern * scores
+        return weighted - pattern * weighted.sum(dim=-1, keepdim=True)
+
+    def _capped(self, scores: Tensor) -> Tensor:
+        return scores if self.held.slope is None else scores * self.held.slope.unsqueeze(2)
+
+    def _turn(self, raw: Tensor, norm: NormMap | None) -> Tensor:
+        return rotate(raw if norm is None else norm.mv(raw), self.state.rotation)
+
+    def _turn_back(self, turned: Tensor, norm: NormMap | None) -> Tensor:
+        raw = rotate(turned, self.state.rotation, back=True)
+        return raw if norm is None else norm.rmv(raw)
+
+
+class _HeadCore(LinearOperator):
+    """Heads' maps with the orthonormal part of their writes divided out: rows are T*e.
+
+    `factor` is (H, B or 1, T or 1, e, e).
+    """
+
+    def __init__(self, head: HeadMap, factor: Tensor) -> None:
+        self.head, self.factor = head, factor
+        self.batch, self.cols, self.dtype, self.device = head.batch, head.cols, head.dtype, head.device
+        self.inside = (head.shape[2], factor.shape[-1])  # T, e
+        self.rows = self.inside[0] * self.inside[1]
+
+    def mv(self, x: Tensor) -> Tensor:
+        """R dz."""
+        z = self.head.z_change(x)
+        out = (
+            z @ self.factor.mT
+            if self.factor.shape[2] == 1
+            else (self.factor.unsqueeze(2) @ z.unsqueeze(-1)).squeeze(-1)
+        )
+        return to_columns(out.flatten(0, 1))
+
+    def rmv(self, y: Tensor) -> Tensor:
+        """The transpose."""
+        rows = self.head.by_head(y.reshape(y.shape[0], *self.inside, y.shape[2]).permute(0, 3, 1, 2))
+        if self.factor.shape[2] == 1:
+            return self.head.z_back(rows @ self.factor)
+        return self.head.z_back((self.factor.mT.unsqueeze(2) @ rows.unsqueeze(-1)).squeeze(-1))
+
+    def prompt(self, index: int) -> "_HeadCore":
+        """One head's, for one prompt."""
+        head, row = divmod(index % self.batch, self.head.shape[1])
+        row = row % self.factor.shape[1]
+        return _HeadCore(self.head.prompt(index), self.factor[head : head + 1, row : row + 1])
+
+    def double(self) -> "_HeadCore":
+        """In float64."""
+        return _HeadCore(self.head.double(), self.factor.double())
