@@ -59,9 +59,19 @@ def load_model(path: str | Path, *, dtype: str | None = None, device: str | None
 
 
 def _adapt_bridge(bridge: Any, tokenizer: Any, *, check: bool) -> Model:
-    """TransformerLens' TransformerBridge: the model that it wraps, if the two agree on the logits."""
+    """TransformerLens' TransformerBridge: the model that it wraps, in which it stands; so its hooks are in force too.
+
+    Processed weights (folded norms, centred writes) give the same logits from other parts: other heads' writes,
+    another read-out. Scores of them would not be the model's.
+    """
     import torch
 
+    # The flag is private; a release without it has compatibility mode to go by, which processes unless told not to.
+    if getattr(bridge, "_weights_processed", getattr(bridge, "compatibility_mode", False)):
+        raise ModelError(
+            "A bridge must have the model's own weights. This one's were processed (folded, centred): boot a fresh "
+            "one, without compatibility mode or with enable_compatibility_mode(no_processing=True)."
+        )
     adapted = adapt(bridge.original_model, tokenizer or getattr(bridge, "tokenizer", None), check=check)
     tokens = torch.arange(6, device=adapted.device).unsqueeze(0) % adapted.vocabulary
     with torch.no_grad():
@@ -71,7 +81,7 @@ def _adapt_bridge(bridge: Any, tokenizer: Any, *, check: bool) -> Model:
     if not error < 1e-3:
         raise ModelError(
             f"A bridge must give the logits of the model that it wraps. They differ by {error:.1e} (relative): "
-            "load it with raw weights, without folding or centring."
+            "give the wrapped model itself."
         )
     return adapted
 
