@@ -35,10 +35,10 @@ def boot(tmp_path):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_bridge_scores_as_its_model_does(boot, family):
-    model = tiny_model(family)
+    model, bridge = tiny_model(family), boot(family)
     for circuit in (some_circuit(model), full_circuit(model)):
         direct = eics.score(model, circuit, TOKENS, mode="fast")
-        through = eics.score(boot(family), circuit, TOKENS, mode="fast")
+        through = eics.score(bridge, circuit, TOKENS, mode="fast")
         for ours, theirs in zip(direct, through, strict=True):
             # A bridge norms in the model's dtype, transformers in float32.
             assert theirs.c_sh == pytest.approx(ours.c_sh, rel=1e-5)

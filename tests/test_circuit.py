@@ -94,3 +94,15 @@ def test_thirty_thousand_edges():
     assert len(circuit.sources) == len(circuit.sinks) == heads
     # Not a speed test: a quadratic algorithm would take minutes, this takes a fraction of a second.
     assert time.perf_counter() - start < 20
+
+
+def test_equal_circuits_have_equal_hashes_and_others_do_not():
+    edges, kept = ["input->m0", "m0->a1.h0<q>", "a1.h0->logits"], {"m0": [2, 1]}
+    circuit = Circuit(edges, kept)
+    assert Circuit(edges[::-1], {"m0": [1, 2]}, name="other").sha256 == circuit.sha256
+    others = [Circuit(edges), Circuit(edges, {"m0": [1]}), Circuit(edges[:2], kept)]
+    others.append(Circuit([*edges[:1], "m0->a1.h0", edges[2]], kept))
+    assert len({circuit.sha256, *(other.sha256 for other in others)}) == 5
+    assert Circuit(edges, name="x") == Circuit(edges, name="y")
+    assert circuit.label()["name"] == "4 nodes, 3 edges"
+    assert Circuit(edges, name="x").label() == {"name": "x", "sha256": others[0].sha256}

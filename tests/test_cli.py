@@ -10,6 +10,7 @@ from circuits import build
 from eics.cli import main
 from eics.linear_file import save_linear
 from eics.options import CHOICES
+from eics.result import about
 
 HEAVY = ("torch", "transformers", "numpy", "scipy", "matplotlib", "pyarrow", "rich")
 
@@ -57,7 +58,8 @@ def test_score_writes_what_the_library_says(circuit, tmp_path, suffix):
     out = tmp_path / f"scores.{suffix}"
     result = run("score", "--circuit", circuit, "--alpha", 2, "--parts", "branches", "--out", out)
     assert result.exit_code == 0, result.output
-    assert eics.read_records(out) == eics.score(build(5, batch=2, density=0.6), alpha=2.0, parts="branches")
+    expected = eics.score(build(5, batch=2, density=0.6), alpha=2.0, parts="branches")
+    assert eics.read_records(out) == about(expected, expected[0].circuit | {"name": str(circuit)})
     assert "worst edges" in result.output
 
 
@@ -92,6 +94,7 @@ def test_every_option_reaches_the_library(circuit):
         positions="last", linearization="frozen", seed=3, steps=4, node_probes=5, macro_probes=6, alpha="auto",
         target=0.2, curve=True, laplacian=True,
     )  # fmt: skip
+    expected = about(expected, expected[0].circuit | {"name": str(circuit)})
     assert [eics.Score.from_record(json.loads(line)) for line in result.output.splitlines()] == expected
 
 

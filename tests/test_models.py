@@ -208,6 +208,53 @@ def test_score_on_a_model_writes_records_in_order(setup, tmp_path, folder):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_records_name_the_model_and_the_circuit(setup, tmp_path, folder):
+    out, circuit = tmp_path / "s.jsonl", eics.load_circuit(tmp_path / "c.json")
+    assert setup("--prompts", tmp_path / "p.jsonl", "--out", out, "--mode", "fast").exit_code == 0
+    label = {"name": str(tmp_path / "c.json"), "sha256": circuit.sha256}
+    assert [(r.model, r.circuit) for r in eics.read_records(out)] == [(str(folder), label)] * 4
+    direct = eics.score(load_model(folder), eics.Circuit(EDGES), "abc", mode="fast")
+    assert (direct.model, direct.circuit) == (str(folder), {"name": "4 nodes, 5 edges", "sha256": circuit.sha256})
+    module = load_model(folder).module
+    assert eics.score(module, circuit, [3, 4], mode="fast").model == str(folder)
+    assert eics.score(tiny_module("gpt2"), circuit, [3, 4], mode="fast").model == "gpt2"
+    assert eics.score(eics.adapt(module, name="mine"), circuit, [3, 4], mode="fast").model == "mine"
+
+
+def test_resume_refuses_another_model_or_circuit(setup, tmp_path, folder):
+    out = tmp_path / "s.jsonl"
+    arguments = ["--prompts", tmp_path / "p.jsonl", "--out", out, "--mode", "fast"]
+    assert setup(*arguments).exit_code == 0
+    whole = out.read_text()
+    shutil.copytree(folder, tmp_path / "copy")
+    other = setup(*arguments, "--resume", "--model", tmp_path / "copy")
+    assert other.exit_code == 2
+    assert "must continue with the same model" in other.output
+    shutil.copy(tmp_path / "c.json", tmp_path / "renamed.json")
+    assert setup(*arguments, "--resume", "--circuit", tmp_path / "renamed.json").exit_code == 0
+    content = {"format": "eics-circuit", "version": 1, "edges": EDGES}
+    for change in ({"edges": EDGES[:-1]}, {"positions": {"m1": [1]}}):
+        (tmp_path / "c.json").write_text(json.dumps(content | change))
+        other = setup(*arguments, "--resume")
+        assert other.exit_code == 2
+        assert "must continue with the same circuit" in other.output
+        assert len(other.output.splitlines()) == 1
+    assert out.read_text() == whole
+    (tmp_path / "c.json").write_text(json.dumps(content | {"edges": EDGES[::-1]}))
+    assert setup(*arguments, "--resume").exit_code == 0
+    older = [
+        {k: v for k, v in json.loads(line).items() if k not in ("model", "circuit")} for line in whole.splitlines()
+    ]
+    out.write_text("".join(json.dumps(record) + "\n" for record in older))
+    assert setup(*arguments, "--resume", "--model", tmp_path / "copy").exit_code == 0
+
+
+def test_a_bad_circuit_does_not_cost_the_records(setup, tmp_path):
+    (tmp_path / "s.jsonl").write_text("earlier\n")
+    assert setup("--prompt", "a", "--out", tmp_path / "s.jsonl", "--circuit", "/nowhere.json").exit_code == 2
+    assert (tmp_path / "s.jsonl").read_text() == "earlier\n"
+
+
 def test_resume_continues_without_repeating_or_losing(setup, tmp_path):
     out = tmp_path / "s.jsonl"
     arguments = ["--prompts", tmp_path / "p.jsonl", "--preset", "both", "--out", out, "--batch-size", "1"]

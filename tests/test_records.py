@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import eics
 from circuits import build
 from eics import CircuitError, RecordError, read_records, write_records
 from eics.linear_file import load_linear, save_linear
-from eics.result import failed
+from eics.result import about, failed
 
 
 @pytest.fixture
@@ -18,7 +19,8 @@ def scores():
     batch = build(5, batch=2, density=0.6)
     found = eics.score(batch, ids=["über <b>", 7], mode="lanczos", curve=True, laplacian=True)
     joint = eics.score(batch, preset="well-posed", ids=["a", "b"])
-    return eics.Scores([*found, *joint, failed("gone", "too long")])
+    named = about(joint[:1], {"name": "c.json", "sha256": "ab" * 32}, "a/model")
+    return eics.Scores([*found, *joint[1:], *named, failed("gone", "too long")])
 
 
 @pytest.mark.parametrize("name", ["scores.jsonl", "scores.parquet"])
@@ -27,11 +29,26 @@ def test_records_come_back_as_they_went(tmp_path, scores, name):
     assert read_records(tmp_path / name) == scores
 
 
+def test_a_record_without_model_and_circuit_is_read(tmp_path, scores):
+    """They came after the first records of version 1."""
+    import pyarrow.parquet as pq
+
+    bare = eics.Scores(dataclasses.replace(score, model=None, circuit=None) for score in scores)
+    write_records(scores, tmp_path / "a.jsonl")
+    records = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text(encoding="utf-8").splitlines()]
+    older = [{k: v for k, v in record.items() if k not in ("model", "circuit")} for record in records]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in older))
+    assert read_records(tmp_path / "a.jsonl") == bare
+    write_records(scores, tmp_path / "a.parquet")
+    pq.write_table(pq.read_table(tmp_path / "a.parquet").drop_columns(["model", "circuit"]), tmp_path / "a.parquet")
+    assert read_records(tmp_path / "a.parquet") == bare
+
+
 def test_jsonl_is_one_plain_object_a_line(tmp_path, scores):
     path = tmp_path / "scores.jsonl"
     write_records(scores, path)
     lines = path.read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["id"] for line in lines] == ["über <b>", 7, "a", "b", "gone"]
+    assert [json.loads(line)["id"] for line in lines] == ["über <b>", 7, "b", "a", "gone"]
     assert json.loads(lines[-1])["eics"] is None
 
 
@@ -58,6 +75,7 @@ def test_parquet_reads_in_other_tools(tmp_path, scores):
         ('{"id": 0, "status": "ok"}', "must have version 1. Got None"),
         ('{"version": 2, "id": 0, "status": "ok"}', "Got 2: update eics"),
         ('{"version": 1, "status": "ok"}', "must have the field 'id'"),
+        ('{"version": 1, "id": 0, "status": "ok", "circuit": "c.json"}', "object with 'name' and 'sha256'"),
         ('{"version": 1, "id": 0, "status": "good"}', "one of ok, clipped, failed"),
         ('{"version": 1, "id": 0, "status": "ok", "edges": [{"source": "x"}]}', "must have their fields"),
     ],

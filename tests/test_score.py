@@ -20,7 +20,7 @@ from test_laplacian import brute_eigenvalues
 RECORD = {
     "id", "eics", "c_sh", "consistency", "dei", "dei_norm", "ei_macro", "emergence_ratio", "percentile", "ei_parts",
     "edges", "alpha", "mode", "linearization", "residual", "parts", "metric", "emergence", "positions", "readout",
-    "dtype", "seed", "diagnostics", "stderr", "status", "reason",
+    "dtype", "seed", "diagnostics", "stderr", "status", "reason", "model", "circuit",
 }  # fmt: skip
 
 

@@ -13,6 +13,8 @@ Circuit(4 nodes, 4 edges, sources: input, sinks: logits)
 ['a0.h1->a1.h0<q>', 'input->a1.h0<v>']
 """
 
+import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -113,9 +115,17 @@ class Circuit:
     Args:
         edges: the edges, as ``Edge``, ``(source, target[, port])`` or ``"source->target<port>"``.
         positions: token positions to which a node's stalk is restricted; a node not named keeps them all.
+        name: what records call it, such as its file; two circuits that differ in it alone are equal.
     """
 
-    def __init__(self, edges: Iterable[EdgeLike], positions: Mapping[str, Sequence[int]] | None = None) -> None:
+    def __init__(
+        self,
+        edges: Iterable[EdgeLike],
+        positions: Mapping[str, Sequence[int]] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.name = name
         self.edges: tuple[Edge, ...] = tuple(_as_edge(edge) for edge in edges)
         if not self.edges:
             raise CircuitError("A circuit must have at least one edge. Got none: check the file or the cut.")
@@ -162,6 +172,22 @@ class Circuit:
     def inner(self) -> tuple[str, ...]:
         """Nodes with parents (the ones that have a `J_v`), in topological order."""
         return tuple(node for node in self.order if self.parents[node])
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the edges and positions, whatever their order: the same for equal circuits, on every machine.
+
+        >>> Circuit(["input->m0", "m0->m1"]).sha256 == Circuit(["m0->m1", "input->m0"]).sha256
+        True
+        """
+        kept = {node: sorted(positions) for node, positions in self.positions.items()}
+        content = {"edges": sorted(map(str, self.edges)), "positions": kept}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def label(self, name: str | None = None) -> dict[str, str]:
+        """How a record names the circuit: what it is called (its size where it has no name), and what it is."""
+        size = f"{len(self.order)} nodes, {len(self.edges)} edges"
+        return {"name": name or self.name or size, "sha256": self.sha256}
 
     def ancestors(self, targets: Iterable[str]) -> frozenset[str]:
         """The targets and every node from which a path leads to one of them."""

@@ -40,7 +40,7 @@ def load_circuit(path: str | Path) -> Circuit:
         raise CircuitError(
             f"The circuit file {str(path)!r} must have a list of 'edges' (and an object of 'positions')."
         )
-    return Circuit(edges, positions)
+    return Circuit(edges, positions, name=str(path))
 
 
 def save_circuit(circuit: Circuit, path: str | Path) -> None:

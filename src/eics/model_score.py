@@ -14,7 +14,7 @@ from eics.memory import memory_limit
 from eics.models.base import Model
 from eics.options import Options
 from eics.prompts import Prompt, tokenize
-from eics.result import Score, Scores, failed
+from eics.result import Score, Scores, about, failed
 from eics.score import score_batch
 from eics.state import ForwardState, run
 from eics.transformer.linearize import TransformerRun
@@ -31,7 +31,7 @@ def score_prompts(
     answer: int | None = None,
     tokens: Sequence[int] | None = None,
     batch_size: int = 8,
-) -> Iterator[list[Score]]:
+) -> Iterator[Scores]:
     """For each prompt, in order, its score in each configuration; all of them from one forward pass.
 
     A prompt that cannot be scored gives results that say why; the others are scored.
@@ -43,7 +43,8 @@ def score_prompts(
     batches = [prompts[start : start + batch_size] for start in range(0, len(prompts), batch_size)]
     job = replace(job, calibrations=tuple(_calibrate(job, options, batches) for options in configurations))
     for batch in batches:
-        yield from _score_some(job, batch)
+        for scores in _score_some(job, batch):
+            yield about(scores, circuit.label(), model.name)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Records on disk: JSON lines or Parquet, told apart by the file's ending when writing, by content when reading.
 
 JSON lines is written as it goes, one line a prompt, so that a killed run keeps what it finished. Parquet has a
-fixed schema: maps for `ei_parts` and `stderr`, lists of structs for `edges` and `nodes`, and JSON text for what
+fixed schema: maps for `ei_parts` and `stderr`, structs for `circuit`, `edges` and `nodes`, and JSON text for what
 has no fixed shape (`diagnostics`, `curve`) or type (`id`).
 """
 
@@ -158,6 +158,8 @@ def _schema() -> Any:
             ("version", pa.int64()),
             ("id", text),
             ("status", text),
+            ("model", text),
+            ("circuit", pa.struct([("name", text), ("sha256", text)])),
             *((name, number) for name in numbers),
             ("ei_parts", pa.map_(text, number)),
             ("edges", pa.list_(edge)),

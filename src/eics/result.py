@@ -3,7 +3,7 @@
 import html
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from eics.errors import RecordError
@@ -45,10 +45,14 @@ class Score:
 
     Numbers are None where the prompt failed. `edges` (most inconsistent first) are the residuals of the single
     edges whatever `residual` is; `nodes` are the terms of C_sh where it goes by node (`joint`, `propagated`).
+    `model` is what the user called it, None for an explicit circuit; `circuit` has its `name` and the `sha256` of its
+    edges and positions.
     """
 
     id: str | int
     status: str
+    model: str | None = None
+    circuit: dict[str, str] | None = None
     eics: float | None = None
     c_sh: float | None = None
     consistency: float | None = None
@@ -98,6 +102,9 @@ class Score:
             raise RecordError(f"A record must have the field {missing[0]!r}. It has {', '.join(map(str, record))}.")
         if record["status"] not in STATUSES:
             raise RecordError(f"A record's status must be one of {', '.join(STATUSES)}. Got {record['status']!r}.")
+        circuit = record.get("circuit")
+        if circuit is not None and not (isinstance(circuit, dict) and {"name", "sha256"} <= set(circuit)):
+            raise RecordError(f"A record's circuit must be an object with 'name' and 'sha256'. Got {circuit!r}.")
         known = {f.name: record[f.name] for f in fields(cls) if f.name in record}
         try:
             known["edges"] = tuple(EdgeTerm(**edge) for edge in known.get("edges") or ())
@@ -139,6 +146,11 @@ class Score:
 def failed(id: str | int, reason: str, **used: Any) -> Score:
     """The result of a prompt that could not be scored."""
     return Score(id=id, status="failed", reason=reason, **used)
+
+
+def about(scores: Iterable[Score], circuit: dict[str, str], model: str | None = None) -> "Scores":
+    """The same results with the circuit and the model that they are about."""
+    return Scores(replace(score, model=model, circuit=circuit) for score in scores)
 
 
 class Scores(list[Score]):

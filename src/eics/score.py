@@ -16,7 +16,7 @@ from eics.linear import LinearCircuit
 from eics.linearize import LinearizedCircuit
 from eics.memory import memory_limit
 from eics.options import PAPER, Options, resolve
-from eics.result import Score, Scores
+from eics.result import Score, Scores, about
 from eics.sheaf import sheaf_term
 
 
@@ -62,7 +62,7 @@ def score(
         if not isinstance(model, LinearCircuit):
             raise OptionError.of("circuit", "given, unless a LinearCircuit is scored", circuit)
         with memory_limit(chosen.memory):
-            scores = score_batch(model.linearize(chosen.linearization), chosen, ids)
+            scores = about(score_batch(model.linearize(chosen.linearization), chosen, ids), model.circuit.label())
         return scores if model.batched else scores[0]
     from eics.model_score import score_prompts
     from eics.models import adapt

@@ -86,13 +86,15 @@ def _explicit(runs: "dict[str, Options]", where: dict[str, Any], out: Path | Non
     from eics.linear_file import load_linear
     from eics.memory import memory_limit
     from eics.records import write_records
+    from eics.result import about
     from eics.score import score_batch
 
     loaded = load_linear(where["circuit"])
     scored = {}
     for name, options in runs.items():
         with memory_limit(options.memory):
-            scored[name] = score_batch(loaded.linearize(options.linearization), options)
+            scores = score_batch(loaded.linearize(options.linearization), options)
+        scored[name] = about(scores, loaded.circuit.label(where["circuit"]))
     if out is not None:
         write_records(together(scored), out)
     return scored

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from eics.circuit_file import load_circuit
 from eics.cli.terminal import console, track
 from eics.errors import OptionError, RecordError
 from eics.options import Options
@@ -15,14 +16,13 @@ from eics.result import Score, Scores
 def score_model(runs: dict[str, Options], where: dict[str, Any], out: Path | None, *, quiet: bool) -> dict[str, Scores]:
     """Scores every prompt that is not in `out` yet, appending its records to it; gives all records by preset."""
     prompts = _prompts(where)
-    done = _done(out, runs, resume=where["resume"])
-    todo = [prompt for prompt in prompts if prompt.id not in done]
     tokens = _token_ids(where["tokens"])
-    from eics.circuit_file import load_circuit
+    circuit = load_circuit(where["circuit"])
+    done = _done(out, runs, where["model"], circuit.label(), resume=where["resume"])
+    todo = [prompt for prompt in prompts if prompt.id not in done]
     from eics.model_score import score_prompts
     from eics.models import load_model
 
-    circuit = load_circuit(where["circuit"])
     if todo:
         options = {"trust_remote_code": True} if where["trust_remote_code"] else {}
         model = load_model(where["model"], dtype=where["dtype"], device=where["device"], **options)
@@ -55,8 +55,10 @@ def _prompts(where: dict[str, Any]) -> list[Prompt]:
     return read_prompts(where["prompts"]) if where["prompts"] else as_prompts(where["texts"])
 
 
-def _done(out: Path | None, runs: dict[str, Options], *, resume: bool) -> dict[str | int, list[Score]]:
-    """Records of an earlier run, by prompt: complete ones of the same configurations."""
+def _done(
+    out: Path | None, runs: dict[str, Options], model: str, circuit: dict[str, str], *, resume: bool
+) -> dict[str | int, list[Score]]:
+    """Records of an earlier run, by prompt: complete ones of the same model, circuit and configurations."""
     if not resume:
         if out is not None and out.suffix == ".jsonl":
             out.write_text("", encoding="utf-8")
@@ -70,6 +72,7 @@ def _done(out: Path | None, runs: dict[str, Options], *, resume: bool) -> dict[s
     _drop_half_line(out)
     by_prompt: dict[str | int, list[Score]] = {}
     for score in read_records(out):
+        _check_about(score, model, circuit)
         by_prompt.setdefault(score.id, []).append(score)
     whole = {name: scores for name, scores in by_prompt.items() if len(scores) == len(runs)}
     for scores in whole.values():
@@ -77,6 +80,20 @@ def _done(out: Path | None, runs: dict[str, Options], *, resume: bool) -> dict[s
     if len(whole) < len(by_prompt):  # a prompt of which only some records were written is scored again
         write_records((score for scores in whole.values() for score in scores), out)
     return whole
+
+
+def _check_about(score: Score, model: str, circuit: dict[str, str]) -> None:
+    """Records without these fields are older than them. A circuit is what it holds, whatever it is called."""
+    if score.model is not None and score.model != model:
+        raise RecordError(
+            f"--resume must continue with the same model. The file has {score.model!r}, this run {model!r}: "
+            "use another --out."
+        )
+    if score.circuit is not None and score.circuit["sha256"] != circuit["sha256"]:
+        theirs, ours = (f"{c['name']!r} (sha256 {c['sha256'][:8]}...)" for c in (score.circuit, circuit))
+        raise RecordError(
+            f"--resume must continue with the same circuit. The file has {theirs}, this run {ours}: use another --out."
+        )
 
 
 def _check_same(scores: list[Score], runs: dict[str, Options]) -> None:

@@ -70,11 +70,12 @@ class Adapter(ABC):
 
 @dataclass(frozen=True)
 class Model:
-    """A transformers model with its adapter, and a tokenizer where there is one."""
+    """A transformers model with its adapter, and a tokenizer where there is one; `name` is what records call it."""
 
     module: Any
     adapter: Adapter
     tokenizer: Any = None
+    name: str | None = None
 
     @cached_property
     def transformer(self) -> Transformer:

@@ -10,20 +10,22 @@ from eics.models.base import Adapter, Model
 from eics.models.registry import ADAPTERS, supported
 
 
-def adapt(model: Any, tokenizer: Any = None, *, check: bool = True) -> Model:
+def adapt(model: Any, tokenizer: Any = None, *, name: str | None = None, check: bool = True) -> Model:
     """Adapts a loaded transformers model; refuses a family that is not known, by name.
 
-    Unless told otherwise the adapter proves itself on a short random input (`eics.testing.check_adapter`).
+    `name` is what records call the model: where it was loaded from if not given, or its architecture. Unless told
+    otherwise the adapter proves itself on a short random input (`eics.testing.check_adapter`).
     """
     if isinstance(model, Model):
         return model
     if hasattr(model, "original_model"):
-        return _adapt_bridge(model, tokenizer, check=check)
+        return _adapt_bridge(model, tokenizer, name=name, check=check)
     config = getattr(model, "config", None)
-    name = getattr(config, "model_type", None)
-    if name is None:
+    family = getattr(config, "model_type", None)
+    if family is None:
         raise ModelError(f"The model must be a loaded transformers model. Got {type(model).__name__}.")
-    adapted = Model(model, _adapter(name), tokenizer)
+    origin = name or getattr(config, "name_or_path", None) or family
+    adapted = Model(model, _adapter(family), tokenizer, str(origin))
     if check:
         from eics.testing import check_adapter
 
@@ -37,7 +39,7 @@ def load_model(path: str | Path, *, dtype: str | None = None, device: str | None
     A name from `eics models list` is the model that was fetched under it. `dtype` is `float32` (default), `float64` or
     `bfloat16`; `device` as torch names it.
     """
-    path = _fetched(path)
+    name, path = str(path), _fetched(path)
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -55,10 +57,10 @@ def load_model(path: str | Path, *, dtype: str | None = None, device: str | None
     except (OSError, ValueError):
         tokenizer = None  # token ids can still be scored
     placed: Any = model
-    return adapt(placed.to(device or "cpu").eval(), tokenizer)
+    return adapt(placed.to(device or "cpu").eval(), tokenizer, name=name)
 
 
-def _adapt_bridge(bridge: Any, tokenizer: Any, *, check: bool) -> Model:
+def _adapt_bridge(bridge: Any, tokenizer: Any, *, name: str | None, check: bool) -> Model:
     """TransformerLens' TransformerBridge: the model that it wraps, in which it stands; so its hooks are in force too.
 
     Processed weights (folded norms, centred writes) give the same logits from other parts: other heads' writes,
@@ -72,7 +74,7 @@ def _adapt_bridge(bridge: Any, tokenizer: Any, *, check: bool) -> Model:
             "A bridge must have the model's own weights. This one's were processed (folded, centred): boot a fresh "
             "one, without compatibility mode or with enable_compatibility_mode(no_processing=True)."
         )
-    adapted = adapt(bridge.original_model, tokenizer or getattr(bridge, "tokenizer", None), check=check)
+    adapted = adapt(bridge.original_model, tokenizer or getattr(bridge, "tokenizer", None), name=name, check=check)
     tokens = torch.arange(6, device=adapted.device).unsqueeze(0) % adapted.vocabulary
     with torch.no_grad():
         theirs, ours = bridge(tokens), adapted.module(tokens).logits
