@@ -16,12 +16,13 @@ Circuit(4 nodes, 4 edges, sources: input, sinks: logits)
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
-from numbers import Integral
+from math import isfinite
+from numbers import Integral, Real
 from typing import NamedTuple
 
 from eics.errors import CircuitError
@@ -116,6 +117,7 @@ class Circuit:
         edges: the edges, as ``Edge``, ``(source, target[, port])`` or ``"source->target<port>"``.
         positions: token positions to which a node's stalk is restricted; a node not named keeps them all.
         name: what records call it, such as its file; two circuits that differ in it alone are equal.
+        scores: attribution by edge, where a discovery tool gave one. For cuts and pictures; not part of equality.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class Circuit:
         positions: Mapping[str, Sequence[int]] | None = None,
         *,
         name: str | None = None,
+        scores: Mapping[Edge, float] | None = None,
     ) -> None:
         self.name = name
         self.edges: tuple[Edge, ...] = tuple(_as_edge(edge) for edge in edges)
@@ -131,17 +134,25 @@ class Circuit:
             raise CircuitError("A circuit must have at least one edge. Got none: check the file or the cut.")
         seen: set[Edge] = set()
         for edge in self.edges:
-            _check_edge(edge)
+            check_edge(edge)
             if edge in seen:
                 raise CircuitError(f"Edge {edge} must be given once. It came twice: remove one of them.")
             seen.add(edge)
-        self.order: tuple[str, ...] = _order(self.edges)
-        self.positions: dict[str, tuple[int, ...]] = self._check_positions(positions or {})
+        self.order: tuple[str, ...] = topological_order(self.edges)
+        self.positions: dict[str, tuple[int, ...]] = check_positions(positions or {}, set(self.order))
+        self.scores: dict[Edge, float] = check_scores(scores or {}, seen)
 
     @classmethod
-    def from_edges(cls, edges: Iterable[EdgeLike], positions: Mapping[str, Sequence[int]] | None = None) -> "Circuit":
+    def from_edges(
+        cls,
+        edges: Iterable[EdgeLike],
+        positions: Mapping[str, Sequence[int]] | None = None,
+        *,
+        name: str | None = None,
+        scores: Mapping[Edge, float] | None = None,
+    ) -> "Circuit":
         """Builds a circuit; the same as calling the class."""
-        return cls(edges, positions)
+        return cls(edges, positions, name=name, scores=scores)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -206,24 +217,6 @@ class Circuit:
             grouped[edge.target if by_target else edge.source].append(edge)
         return {node: tuple(edges) for node, edges in grouped.items()}
 
-    def _check_positions(self, positions: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-        known = set(self.order)
-        checked = {}
-        for node, kept in positions.items():
-            if node not in known:
-                raise CircuitError(f"Positions must be given for nodes of the circuit. Got {node!r}: not a node.")
-            if Node.parse(node).kind is Kind.LOGITS:
-                raise CircuitError(
-                    "The read-out has one position, the answer's; 'logits' cannot be restricted to others."
-                )
-            whole = tuple(kept) if isinstance(kept, Iterable) and not isinstance(kept, str) else ()
-            if not whole or not all(isinstance(t, Integral) and t >= 0 for t in whole) or len(set(whole)) != len(whole):
-                raise CircuitError(
-                    f"The positions of node {node!r} must be distinct integers >= 0, at least one. Got {kept!r}."
-                )
-            checked[node] = tuple(int(t) for t in whole)
-        return checked
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Circuit):
             return NotImplemented
@@ -239,6 +232,35 @@ class Circuit:
         )
 
 
+def check_positions(positions: Mapping[str, Sequence[int]], known: Set[str]) -> dict[str, tuple[int, ...]]:
+    """The positions of nodes as tuples of integers; refuses what is not a node, and 'logits'."""
+    checked: dict[str, tuple[int, ...]] = {}
+    for node, kept in positions.items():
+        if node not in known:
+            raise CircuitError(f"Positions must be given for nodes of the circuit. Got {node!r}: not a node.")
+        if Node.parse(node).kind is Kind.LOGITS:
+            raise CircuitError("The read-out has one position, the answer's; 'logits' cannot be restricted to others.")
+        whole = tuple(kept) if isinstance(kept, Iterable) and not isinstance(kept, str) else ()
+        if not whole or not all(isinstance(t, Integral) and t >= 0 for t in whole) or len(set(whole)) != len(whole):
+            raise CircuitError(
+                f"The positions of node {node!r} must be distinct integers >= 0, at least one. Got {kept!r}."
+            )
+        checked[node] = tuple(int(t) for t in whole)
+    return checked
+
+
+def check_scores(scores: Mapping[Edge, float], known: Set[Edge]) -> dict[Edge, float]:
+    """The scores of edges as finite floats; refuses what is not an edge."""
+    checked: dict[Edge, float] = {}
+    for edge, score in scores.items():
+        if edge not in known:
+            raise CircuitError(f"Scores must be given for edges of the circuit. Got {edge!s}: not an edge.")
+        if isinstance(score, bool) or not isinstance(score, Real) or not isfinite(score):
+            raise CircuitError(f"The score of edge {edge!s} must be a finite number. Got {score!r}.")
+        checked[edge] = float(score)
+    return checked
+
+
 def _as_edge(edge: EdgeLike) -> Edge:
     if isinstance(edge, Edge):
         return edge
@@ -247,7 +269,8 @@ def _as_edge(edge: EdgeLike) -> Edge:
     return Edge.parse(edge)  # type: ignore[arg-type]  # anything else is refused there
 
 
-def _check_edge(edge: Edge) -> None:
+def check_edge(edge: Edge) -> None:
+    """Refuses a bad name, a self-loop, a port where there is none, and an edge that runs backwards."""
     source, target = Node.parse(edge.source), Node.parse(edge.target)
     if edge.source == edge.target:
         raise CircuitError(f"An edge must join two different nodes. Got the self-loop {edge}.")
@@ -263,16 +286,15 @@ def _check_edge(edge: Edge) -> None:
         )
 
 
-def _order(edges: Sequence[Edge]) -> tuple[str, ...]:
-    """Topological; a transformer's nodes as it computes them, so that heads of a layer stand together."""
+def topological_order(edges: Sequence[Edge]) -> tuple[str, ...]:
+    """The nodes, every one after its parents; refuses a cycle and names it.
+
+    A transformer's nodes come as it computes them, so that heads of a layer stand together.
+    """
     nodes = {Node.parse(name) for edge in edges for name in (edge.source, edge.target)}
     ranked = [(node.rank, node.head or 0, node.name) for node in nodes if node.rank is not None]
     if len(ranked) == len(nodes):
-        return tuple(name for _, _, name in sorted(ranked))  # edges between ranked nodes run forwards: no cycle
-    return _topological_order(edges)
-
-
-def _topological_order(edges: Sequence[Edge]) -> tuple[str, ...]:
+        return tuple(name for _, _, name in sorted(ranked))  # checked edges between ranked nodes run forwards: no cycle
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for edge in edges:
         sorter.add(edge.source)

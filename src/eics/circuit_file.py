@@ -1,54 +1,59 @@
-"""Circuits on disk: our own JSON.
+"""Circuits by file or by name, ready to score."""
 
-{"format": "eics-circuit", "version": 1, "edges": ["input->a0.h1", "a0.h1->logits"], "positions": {"a0.h1": [3]}}
-"""
-
-import json
-from importlib.resources import files
+import logging
+from importlib.resources import as_file, files
 from pathlib import Path
 
 from eics.circuit import Circuit
 from eics.errors import CircuitError
+from eics.formats import CircuitGraph, cut, prune, read_graph, write_graph
 
-FORMAT = "eics-circuit"
-VERSION = 1
+_LOG = logging.getLogger(__name__)
 
 
-def load_circuit(path: str | Path) -> Circuit:
-    """Reads a circuit file, or a bundled circuit by its name.
+def load_circuit(
+    path: str | Path,
+    *,
+    top_edges: int | None = None,
+    share: float | None = None,
+    min_score: float | None = None,
+    signed: bool = False,
+) -> Circuit:
+    """Reads a circuit file of any format (see `docs/circuit-files.md`), or a bundled circuit by its name.
+
+    Without a cut the circuit is what the file says is kept, or all its edges where it does not say. With one (exactly
+    one of `top_edges`, `share` and `min_score`) all scored edges of the file are looked at, whatever it says is kept;
+    then edges on no path from a source to a sink are dropped, and their number is logged.
 
     >>> load_circuit("facts-by-hand").sinks
     ('logits',)
     """
-    bundled = files("eics") / "circuits" / f"{path}.json"
-    try:
-        text = Path(path).read_text(encoding="utf-8") if not bundled.is_file() else bundled.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        names = ", ".join(bundled_circuits())
-        reason = getattr(error, "strerror", None) or "not text"
-        raise CircuitError(
-            f"The circuit must be a readable file, or one of {names}. Got {str(path)!r}: {reason}."
-        ) from None
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise CircuitError(f"The circuit file {str(path)!r} must be JSON: {error}.") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT or content.get("version") != VERSION:
-        raise CircuitError(f"The circuit file {str(path)!r} must have format {FORMAT!r}, version {VERSION}.")
-    edges, positions = content.get("edges"), content.get("positions") or {}
-    if not isinstance(edges, list) or not isinstance(positions, dict):
-        raise CircuitError(
-            f"The circuit file {str(path)!r} must have a list of 'edges' (and an object of 'positions')."
-        )
-    return Circuit(edges, positions, name=str(path))
+    graph = load_graph(path)
+    for note in graph.notes:
+        _LOG.info("%s", note)
+    if top_edges is share is min_score is None:
+        return graph.circuit(str(path))
+    chosen = cut(graph, top_edges=top_edges, share=share, min_score=min_score, signed=signed)
+    pruned, dropped = prune(chosen.circuit(str(path)))
+    _LOG.info("%s", dropped)
+    return pruned
+
+
+def load_graph(path: str | Path) -> CircuitGraph:
+    """All that a circuit file says, or a bundled circuit by its name."""
+    bundled = bundled_circuits()
+    if str(path) in bundled:
+        with as_file(files("eics") / "circuits" / f"{path}.json") as found:
+            return read_graph(found)
+    if not Path(path).exists():
+        names = ", ".join(bundled)
+        raise CircuitError(f"The circuit must be a readable file, or one of {names}. Got {str(path)!r}: No such file.")
+    return read_graph(path)
 
 
 def save_circuit(circuit: Circuit, path: str | Path) -> None:
-    """Writes a circuit file."""
-    content = {"format": FORMAT, "version": VERSION, "edges": [str(edge) for edge in circuit.edges]}
-    if circuit.positions:
-        content["positions"] = {node: list(kept) for node, kept in circuit.positions.items()}
-    Path(path).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    """Writes a circuit in our own JSON."""
+    write_graph(CircuitGraph.of(circuit), path, "eics-circuit")
 
 
 def bundled_circuits() -> list[str]:

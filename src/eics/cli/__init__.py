@@ -6,6 +6,7 @@ import sys
 import click
 
 from eics import __version__
+from eics.cli.circuit import circuit
 from eics.cli.models import models
 from eics.cli.score import score
 from eics.cli.toy import toy
@@ -36,6 +37,7 @@ def main() -> None:
     """EICS: is this circuit working on this input, and which edges break?"""
 
 
+main.add_command(circuit)
 main.add_command(models)
 main.add_command(score)
 main.add_command(toy)

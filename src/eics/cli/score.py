@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option(
     "--circuit",
     required=True,
-    help="Circuit file (JSON) or the name of a bundled one; without --model an explicit circuit (.safetensors).",
+    help="Circuit file (see `eics circuit`) or a bundled one's name; without --model an explicit one (.safetensors).",
 )
 @click.option("--prompt", "texts", multiple=True, help="Prompt text; repeatable.")
 @click.option("--prompts", type=click.Path(dir_okay=False, path_type=Path), help="Prompts, one JSON object a line.")

@@ -1,0 +1,57 @@
+"""Edge-Pruning (`.json`): a list of [from, to]."""
+
+import re
+
+from eics.circuit import Edge, Kind, Node
+from eics.errors import CircuitError
+from eics.formats.content import Content
+from eics.formats.graph import CircuitGraph
+from eics.formats.merge import Merged
+from eics.formats.seam import Reader
+
+NAME = "edge-pruning"
+_NAMES = {"tok_embeds": "input", "pos_embeds": "input", "embeds": "input", "resid_post": "logits"}
+_PORT = re.compile(r"(?P<head>a\d+\.h\d+)\.(?P<port>[qkv])")
+
+
+def matches(content: Content) -> bool:
+    """JSON: a list of pairs of names."""
+    value = content.value
+    return content.what == "json" and isinstance(value, list) and bool(value) and _is_pair(value[0])
+
+
+def read(content: Content) -> CircuitGraph:
+    """Reads the pairs; token and position embeddings are both `input`."""
+    merged, seen, inner = Merged(), set(), 0
+    for place, pair in enumerate(content.value):
+        if not _is_pair(pair):
+            raise CircuitError(f"must be a list of [from, to]. Item {place} is {str(pair)[:80]!r}.")
+        if tuple(pair) in seen:
+            raise CircuitError(f"must give each edge once. Item {place} gives {pair[0]} to {pair[1]} again: remove it.")
+        seen.add(tuple(pair))
+        (source, out), (target, port) = (_node(name, place) for name in pair)
+        if source == target:
+            inner += 1  # from a head's port to its output: no edge between nodes
+        elif out is not None:
+            raise CircuitError(f"must have edges that leave whole heads. Item {place} leaves {pair[0]}.")
+        else:
+            merged.add(Edge(source, target, port))
+    notes = merged.notes("token and position embeddings are one node, input.")
+    if inner:
+        notes += (f"{inner} edges inside heads were left out: they join no two nodes.",)
+    return CircuitGraph(tuple(merged.edges), format=NAME, notes=notes)
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(name, str) for name in value)
+
+
+def _node(name: str, place: int) -> tuple[str, str | None]:
+    match = _PORT.fullmatch(name)
+    node, port = (match["head"], match["port"]) if match else (_NAMES.get(name, name), None)
+    if Node.parse(node).kind is Kind.OTHER:
+        raise CircuitError(f"must name embeddings, heads, MLPs and resid_post. Item {place} names {name[:80]!r}.")
+    return node, port
+
+
+READER = Reader(NAME, "Edge-Pruning JSON (a list of [from, to])", matches, read)
