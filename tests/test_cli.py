@@ -23,7 +23,13 @@ def loaded_after(code: str) -> set[str]:
 
 def test_nothing_heavy_before_it_is_needed():
     assert loaded_after("import eics; eics.Circuit; eics.PAPER") == set()
-    for arguments in (["--help"], ["score", "--help"], ["models", "--help"], ["--version"]):
+    for arguments in (
+        ["--help"],
+        ["score", "--help"],
+        ["models", "--help"],
+        ["circuit", "draw", "--help"],
+        ["--version"],
+    ):
         code = f"from eics.cli import main\ntry: main({arguments!r})\nexcept SystemExit: pass"
         assert loaded_after(code) == set()
     assert "torch" in loaded_after("import eics; eics.score")

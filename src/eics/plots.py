@@ -41,8 +41,12 @@ def scores_figure(scored: Mapping[str, Sequence[Score]]) -> Any:
 
 
 def save(figure: Any, path: str | Path) -> None:
-    """Writes a figure in the format of the file's ending."""
-    figure.savefig(path, dpi=160)
+    """Writes a figure in the format of the file's ending; text stays text, and the same figure gives the same file."""
+    from matplotlib import rc_context
+
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(Path(path).suffix)
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "eics", "pdf.fonttype": 42}):
+        figure.savefig(path, dpi=160, metadata=undated)
 
 
 def _dots(axes: Any, scores: Sequence[Score], quantity: str, name: str, index: int) -> None:

@@ -1,0 +1,111 @@
+"""`eics circuit draw`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from eics.errors import OptionError, RecordError
+
+if TYPE_CHECKING:
+    from eics.circuit import Circuit, Edge
+    from eics.result import Score
+
+_FORMATS = (".svg", ".png", ".pdf")
+_ROUNDING = 1e-12
+_PROMPT = 60  # letters of the prompt in the picture
+
+
+@click.command()
+@click.argument("file", metavar="CIRCUIT")
+@click.argument("out", metavar="OUT.svg|.png|.pdf", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--record", type=click.Path(dir_okay=False, path_type=Path), help="Records of `eics score`, for colour.")
+@click.option("--prompt-id", help="Which record to show.  [default: the first that was scored]")
+@click.option(
+    "--max-edges",
+    type=click.IntRange(min=1),
+    default=150,
+    show_default=True,
+    help="With more, the most important are drawn in full, and the picture says so.",
+)
+@click.option("--title", help="Of the picture.  [default: the circuit's name]")
+def draw(file: str, out: Path, record: Path | None, prompt_id: str | None, max_edges: int, title: str | None) -> None:
+    """Draws a circuit: layers upwards, width by attribution, colour by inconsistency.
+
+    CIRCUIT is a circuit file, the name of a bundled one, or an explicit circuit (.safetensors). Where the file has
+    attributions they set the widths; where a record is given its shares set the colours.
+    """
+    if out.suffix not in _FORMATS or not out.parent.is_dir():
+        raise OptionError.of("out", "a .svg, .png or .pdf file in a folder that exists", str(out))
+    if prompt_id is not None and record is None:
+        raise OptionError("--prompt-id chooses a record: give the file of records with --record.")
+    circuit = _load(file)
+    scores: dict[Edge, float] | None = None  # the attribution of the file's edges
+    shares = node_shares = None
+    lines = [Path(file).stem if title is None else title]
+    if record is not None:
+        score = _choose(record, prompt_id)
+        shares = _shares(score, circuit)
+        node_shares = {term.node: term.share for term in score.nodes} or None
+        lines.append(_describe(score))
+        if (score.c_sh or 0.0) < _ROUNDING:  # shares of rounding errors would look like a finding
+            shares, node_shares = dict.fromkeys(shares, 0.0), None
+            lines.append("Consistent to rounding: there is nothing to share.")
+    from eics.drawing import draw_circuit
+    from eics.plots import save
+
+    figure = draw_circuit(
+        circuit, scores=scores, shares=shares, node_shares=node_shares, max_edges=max_edges, title="\n".join(lines)
+    )
+    save(figure, out)
+    for line in [*lines[1:], f"Written to {out}."]:
+        click.echo(line)
+
+
+def _load(file: str) -> "Circuit":
+    if Path(file).suffix == ".safetensors":
+        from eics.linear_file import load_linear
+
+        return load_linear(file).circuit
+    from eics.circuit_file import load_circuit
+
+    return load_circuit(file)
+
+
+def _choose(path: Path, prompt_id: str | None) -> "Score":
+    """The record to show: the first that was scored, of the prompt asked for."""
+    from eics.records import read_records
+
+    records = [score for score in read_records(path) if prompt_id is None or str(score.id) == prompt_id]
+    scored = [score for score in records if score.eics is not None]
+    if scored:
+        return scored[0]
+    if records:
+        raise RecordError(
+            f"A record must have been scored to be drawn. Prompt {records[0].id} failed: {records[0].reason}"
+        )
+    which = "one record" if prompt_id is None else f"a record of prompt {prompt_id!r}"
+    raise RecordError(f"The file {str(path)!r} must have at least {which}. It has none.")
+
+
+def _shares(score: "Score", circuit: "Circuit") -> "dict[Edge, float]":
+    """Shares by edge. What the linearization held is in no record, but the record says how many edges that were."""
+    from eics.circuit import Edge
+
+    shares = {Edge(term.source, term.target, term.port): term.share for term in score.edges}
+    known = set(circuit.edges)
+    unknown = [edge for edge in shares if edge not in known]
+    missing = [edge for edge in circuit.edges if edge not in shares]
+    if not unknown and len(missing) == score.diagnostics.get("edges_left_out", 0):
+        return shares
+    example = f"it has {unknown[0]}, the circuit does not" if unknown else f"it lacks {missing[0]}"
+    raise RecordError(
+        f"The record's edges must be those of the circuit. Record {score.id}: {example}. Was another circuit scored?"
+    )
+
+
+def _describe(score: "Score") -> str:
+    prompt = score.prompt or ""
+    quoted = f" ({prompt if len(prompt) <= _PROMPT else prompt[: _PROMPT - 3] + '...'!r})" if prompt else ""
+    used = ", ".join(f"{name} {value}" for name in ("residual", "metric") if (value := getattr(score, name)))
+    return f"Prompt {score.id}{quoted}: EICS {score.eics:.4g}, C_sh {score.c_sh:.4g}" + (f"; {used}" if used else "")
