@@ -7,6 +7,7 @@ import click
 
 from eics import __version__
 from eics.cli.circuit import circuit
+from eics.cli.circuit_draw import draw
 from eics.cli.models import models
 from eics.cli.score import score
 from eics.cli.toy import toy
@@ -37,6 +38,7 @@ def main() -> None:
     """EICS: is this circuit working on this input, and which edges break?"""
 
 
+circuit.add_command(draw)
 main.add_command(circuit)
 main.add_command(models)
 main.add_command(score)

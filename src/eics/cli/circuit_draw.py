@@ -1,10 +1,11 @@
 """`eics circuit draw`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from eics.cli.circuit import chosen_graph, cut_options
 from eics.errors import OptionError, RecordError
 
 if TYPE_CHECKING:
@@ -29,7 +30,16 @@ _PROMPT = 60  # letters of the prompt in the picture
     help="With more, the most important are drawn in full, and the picture says so.",
 )
 @click.option("--title", help="Of the picture.  [default: the circuit's name]")
-def draw(file: str, out: Path, record: Path | None, prompt_id: str | None, max_edges: int, title: str | None) -> None:
+@cut_options
+def draw(
+    file: str,
+    out: Path,
+    record: Path | None,
+    prompt_id: str | None,
+    max_edges: int,
+    title: str | None,
+    **cut_by: Any,
+) -> None:
     """Draws a circuit: layers upwards, width by attribution, colour by inconsistency.
 
     CIRCUIT is a circuit file, the name of a bundled one, or an explicit circuit (.safetensors). Where the file has
@@ -39,8 +49,7 @@ def draw(file: str, out: Path, record: Path | None, prompt_id: str | None, max_e
         raise OptionError.of("out", "a .svg, .png or .pdf file in a folder that exists", str(out))
     if prompt_id is not None and record is None:
         raise OptionError("--prompt-id chooses a record: give the file of records with --record.")
-    circuit = _load(file)
-    scores: dict[Edge, float] | None = None  # the attribution of the file's edges
+    circuit, notes = _load(file, cut_by)
     shares = node_shares = None
     lines = [Path(file).stem if title is None else title]
     if record is not None:
@@ -55,21 +64,25 @@ def draw(file: str, out: Path, record: Path | None, prompt_id: str | None, max_e
     from eics.plots import save
 
     figure = draw_circuit(
-        circuit, scores=scores, shares=shares, node_shares=node_shares, max_edges=max_edges, title="\n".join(lines)
+        circuit,
+        scores=circuit.scores,
+        shares=shares,
+        node_shares=node_shares,
+        max_edges=max_edges,
+        title="\n".join(lines),
     )
     save(figure, out)
-    for line in [*lines[1:], f"Written to {out}."]:
+    for line in [*notes, *lines[1:], f"Written to {out}."]:
         click.echo(line)
 
 
-def _load(file: str) -> "Circuit":
+def _load(file: str, cut_by: dict[str, Any]) -> "tuple[Circuit, list[str]]":
     if Path(file).suffix == ".safetensors":
         from eics.linear_file import load_linear
 
-        return load_linear(file).circuit
-    from eics.circuit_file import load_circuit
-
-    return load_circuit(file)
+        return load_linear(file).circuit, []
+    graph, notes = chosen_graph(file, cut_by)
+    return graph.circuit(), notes
 
 
 def _choose(path: Path, prompt_id: str | None) -> "Score":
