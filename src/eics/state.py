@@ -64,8 +64,12 @@ def run(
     *,
     answer: Sequence[int] | None = None,
     logits: bool = False,
+    embeddings: Tensor | None = None,
 ) -> ForwardState:
-    """Runs the model once on a batch of token lists and records what the circuit's nodes need (None: everything)."""
+    """Runs the model once on a batch of token lists and records what the circuit's nodes need (None: everything).
+
+    `embeddings`, (B, T, d), stand in for what enters block 0.
+    """
     lengths = torch.tensor([len(tokens) for tokens in prompts], device=model.device)
     ids = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.long, device=model.device)
     for row, tokens in enumerate(prompts):
@@ -74,12 +78,31 @@ def run(
     state = ForwardState(model, lengths, at)
     attention_mask = (torch.arange(ids.shape[1], device=model.device) < lengths.unsqueeze(1)).long()
     keep: Any = 0 if logits else 1
-    with _watch(state, circuit), _evaluating(model.module), torch.no_grad():
+    with _injected(model, embeddings), _watch(state, circuit), _evaluating(model.module), torch.no_grad():
         output = model.module(input_ids=ids, attention_mask=attention_mask, use_cache=False, logits_to_keep=keep)
     if logits:
         rows = torch.arange(len(prompts), device=model.device)
         state.logits = output.logits[rows, at].to(model.dtype)
     return state
+
+
+@contextmanager
+def _injected(model: Model, embeddings: Tensor | None) -> Iterator[None]:
+    """Puts other embeddings in the place of those that enter block 0."""
+    if embeddings is None:
+        yield
+        return
+
+    def hook(_: Any, arguments: Any, keywords: Any) -> tuple[Any, Any]:
+        if arguments:
+            return (embeddings.to(arguments[0].dtype), *arguments[1:]), keywords
+        return arguments, {**keywords, "hidden_states": embeddings.to(keywords["hidden_states"].dtype)}
+
+    handle = model.adapter.layers(model.module)[0].register_forward_pre_hook(hook, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 @contextmanager

@@ -8,6 +8,8 @@ import click
 from eics import __version__
 from eics.cli.circuit import circuit
 from eics.cli.circuit_draw import draw
+from eics.cli.discover import discover
+from eics.cli.faithfulness import faithfulness
 from eics.cli.models import models
 from eics.cli.score import score
 from eics.cli.toy import toy
@@ -39,7 +41,9 @@ def main() -> None:
 
 
 circuit.add_command(draw)
+circuit.add_command(faithfulness)
 main.add_command(circuit)
+main.add_command(discover)
 main.add_command(models)
 main.add_command(score)
 main.add_command(toy)

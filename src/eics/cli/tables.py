@@ -10,6 +10,7 @@ from eics.result import Score
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from eics.discovery.faithfulness import Faithfulness
     from eics.toy.curves import Curves
 
 _WORST = 3
@@ -34,6 +35,16 @@ def score_table(scores: Sequence[Score], title: str) -> "Table":
     for score in scores:
         numbers = [_cell(getattr(score, name)) for name in ("eics", "c_sh", "dei", "dei_norm")]
         table.add_row(escape(str(score.id)), *numbers, score.status, escape(_worst(score)))
+    return table
+
+
+def faithfulness_table(found: "Faithfulness", title: str) -> "Table":
+    """One row for each circuit: its size and how much of the model's metric it keeps."""
+    table = _table("circuit", "edges", "share of all", "faithfulness", "95% interval", title=escape(title))
+    for point in found.points:
+        kept = point.faithfulness
+        interval = f"{kept.low:.3f} to {kept.high:.3f}"
+        table.add_row(point.name, f"{point.edges:,}", f"{point.share:.2%}", f"{kept.value:.3f}", interval)
     return table
 
 

@@ -49,33 +49,8 @@ class AttentionState:
     @cached_property
     def held(self) -> "Held":
         """Queries, keys, values and patterns of all heads asked for; computed once, in a few products."""
-        at, groups = list(self.heads), [self.spec.group(head) for head in self.heads]
-        spec, normed = self.spec, self.norm.value
-        raw_query = _project(normed, spec.w_q[at], None if spec.b_q is None else spec.b_q[at])
-        raw_key = _project(normed, spec.w_k[groups], None if spec.b_k is None else spec.b_k[groups])
-        value = _project(normed, spec.w_v[groups], None if spec.b_v is None else spec.b_v[groups])
-        q_norm, k_norm = (
-            None if norm is None else NormMap.at(norm, raw, self.frozen)
-            for norm, raw in ((spec.q_norm, raw_query), (spec.k_norm, raw_key))
-        )
-        query = rotate(raw_query if q_norm is None else q_norm.value, self.rotation)
-        key = rotate(raw_key if k_norm is None else k_norm.value, self.rotation)
-        return Held(query, key, *self._pattern(query, key), value, q_norm, k_norm)
-
-    def _pattern(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor | None]:
-        scores = self.spec.scale * query @ key.mT
-        slope = None
-        if self.spec.softcap is not None:
-            capped = torch.tanh(scores / self.spec.softcap)
-            scores, slope = self.spec.softcap * capped, 1.0 - capped.square()
-        return scores.masked_fill(~self.visible, float("-inf")).softmax(dim=-1), slope
-
-    @cached_property
-    def visible(self) -> Tensor:
-        """Which keys a query sees: itself and earlier ones, as far back as the window. (T, T)."""
-        place = torch.arange(self.read.shape[1], device=self.read.device)
-        back = place.unsqueeze(1) - place
-        return (back >= 0) if self.spec.window is None else (back >= 0) & (back < self.spec.window)
+        normed = self.norm.value
+        return hold(self.spec, self.heads, (normed, normed, normed), self.rotation, self.frozen)
 
     def write(self, z: Tensor) -> Tensor:
         """What heads with these z, (H, B, T, e), write: (H, B, T, d); in the post-norm's held units."""
@@ -123,6 +98,43 @@ class Held:
         )
 
 
+def hold(
+    spec: Attention,
+    heads: Sequence[int],
+    normed: tuple[Tensor, Tensor, Tensor],
+    rotation: Rotation | None,
+    frozen: bool,
+) -> Held:
+    """Heads at what they read through queries, keys and values, after the norm: (B, T, d) or by head (H, B, T, d)."""
+    at, groups = list(heads), [spec.group(head) for head in heads]
+    raw_query = _project(normed[0], pick(spec.w_q, at), None if spec.b_q is None else pick(spec.b_q, at))
+    raw_key = _project(normed[1], pick(spec.w_k, groups), None if spec.b_k is None else pick(spec.b_k, groups))
+    value = _project(normed[2], pick(spec.w_v, groups), None if spec.b_v is None else pick(spec.b_v, groups))
+    q_norm, k_norm = (
+        None if norm is None else NormMap.at(norm, raw, frozen)
+        for norm, raw in ((spec.q_norm, raw_query), (spec.k_norm, raw_key))
+    )
+    query = rotate(raw_query if q_norm is None else q_norm.value, rotation)
+    key = rotate(raw_key if k_norm is None else k_norm.value, rotation)
+    return Held(query, key, *_pattern(spec, query, key), value, q_norm, k_norm)
+
+
+def _pattern(spec: Attention, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor | None]:
+    scores = spec.scale * query @ key.mT
+    slope = None
+    if spec.softcap is not None:
+        capped = torch.tanh(scores / spec.softcap)
+        scores, slope = spec.softcap * capped, 1.0 - capped.square()
+    return scores.masked_fill(~_visible(spec, query), float("-inf")).softmax(dim=-1), slope
+
+
+def _visible(spec: Attention, query: Tensor) -> Tensor:
+    """Which keys a query sees: itself and earlier ones, as far back as the window. (T, T)."""
+    place = torch.arange(query.shape[-2], device=query.device)
+    back = place.unsqueeze(1) - place
+    return (back >= 0) if spec.window is None else (back >= 0) & (back < spec.window)
+
+
 def rotate(x: Tensor, rotation: Rotation | None, *, back: bool = False) -> Tensor:
     """Rotary embedding of (H, B, ..., T, e), or its transpose; coordinates past cos and sin's width pass."""
     if rotation is None:
@@ -148,6 +160,11 @@ def _unhalf(x: Tensor) -> Tensor:
     """The transpose of `_half`."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat([second, -first], dim=-1)
+
+
+def pick(tensor: Tensor, places: Sequence[int]) -> Tensor:
+    """Some rows; all of them without a copy."""
+    return tensor if list(places) == list(range(len(tensor))) else tensor[list(places)]
 
 
 def by_head(z: Tensor, heads: int) -> Tensor:

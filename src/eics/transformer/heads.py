@@ -5,14 +5,14 @@
 and under `frozen` (A held) only `A dv`. An entry through one port has that port's differential alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from eics.operators import LinearOperator
-from eics.transformer.attention import AttentionState, Held, rotate
+from eics.operators import LinearOperator, add
+from eics.transformer.attention import AttentionState, Held, pick, rotate
 from eics.transformer.blocks import to_columns, to_rows
 from eics.transformer.norm import NormMap
 
@@ -30,6 +30,7 @@ class HeadMap(LinearOperator):
         self.shape = (len(places), *state.read.shape)  # H, B, T, d
         self.batch, self.rows, self.cols = self.shape[0] * self.shape[1], length * width, length * width
         self.dtype, self.device = state.read.dtype, state.read.device
+        self._weights: dict[str, Tensor] = {}
         self.through = {port} if port else ({"v"} if state.frozen else {"q", "k", "v"})
 
     @cached_property
@@ -38,17 +39,18 @@ class HeadMap(LinearOperator):
         held = self.state.held
         return held if self.places == tuple(range(len(self.state.heads))) else held.pick(self.places)
 
-    @cached_property
-    def weights(self) -> dict[str, Tensor]:
-        """Of the ports and of the write, by head, with axes for prompts and block: (H, 1, 1, out, in)."""
-        spec, heads = self.state.spec, [self.state.heads[place] for place in self.places]
-        groups = [spec.group(head) for head in heads]
-        found = {"q": spec.w_q[heads], "k": spec.w_k[groups], "v": spec.w_v[groups], "o": spec.w_o[heads]}
-        return {name: weight.to(self.dtype)[:, None, None] for name, weight in found.items()}
+    def weight(self, name: str) -> Tensor:
+        """Of a port or of the write, by head, with axes for prompts and block: (H, 1, 1, out, in)."""
+        if name not in self._weights:
+            spec, heads = self.state.spec, [self.state.heads[place] for place in self.places]
+            chosen = [spec.group(head) for head in heads] if name in "kv" else heads
+            weight = {"q": spec.w_q, "k": spec.w_k, "v": spec.w_v, "o": spec.w_o}[name]
+            self._weights[name] = pick(weight, chosen).to(self.dtype)[:, None, None]
+        return self._weights[name]
 
     def mv(self, x: Tensor) -> Tensor:
         """Norm, projections, pattern, W_O."""
-        out = self.z_change(x) @ self.weights["o"].mT
+        out = self.z_change(x) @ self.weight("o").mT
         if self.state.post is not None:
             out = out * self.state.post.unsqueeze(1)
         return to_columns(out.flatten(0, 1))
@@ -58,7 +60,7 @@ class HeadMap(LinearOperator):
         back = self.by_head(to_rows(y, self.state.read))
         if self.state.post is not None:
             back = back * self.state.post.unsqueeze(1)
-        return self.z_back(back @ self.weights["o"])
+        return self.z_back(back @ self.weight("o"))
 
     def by_head(self, x: Tensor) -> Tensor:
         """(H*B or 1, k, ...) as (H, B, k, ...)."""
@@ -66,12 +68,22 @@ class HeadMap(LinearOperator):
             return x.reshape(*self.shape[:2], *x.shape[1:])
         return x.unsqueeze(0)
 
+    def ports_back(self, cotangent: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """`rmv` through each port apart, (H, B, T, d), for one cotangent (B, T, d) of all heads alike."""
+        back = (cotangent.unsqueeze(1) @ self.weight("o")).expand(-1, self.shape[1], -1, -1, -1)
+        norm = self.state.norm
+        if "v" in self.through:
+            yield "v", norm.rmv((self.held.pattern.mT.unsqueeze(2) @ back) @ self.weight("v")).squeeze(2)
+        if self.through & {"q", "k"}:
+            for port, rows in self._ports_of_pattern(back):
+                yield port, norm.rmv(rows).squeeze(2)
+
     def z_change(self, x: Tensor) -> Tensor:
         """dz, (H, B, k, T, e), for a block (H*B, T*d, k)."""
         normed = self.state.norm.mv(self.by_head(to_rows(x, self.state.read)))
         out = torch.zeros((), dtype=self.dtype, device=self.device)
         if "v" in self.through:
-            out = out + self.held.pattern.unsqueeze(2) @ (normed @ self.weights["v"].mT)
+            out = out + self.held.pattern.unsqueeze(2) @ (normed @ self.weight("v").mT)
         if self.through & {"q", "k"}:
             out = out + self._pattern_change(normed) @ self.held.value.unsqueeze(2)
         return out
@@ -80,7 +92,7 @@ class HeadMap(LinearOperator):
         """The transpose of `z_change`: (H, B, k, T, e) to (H*B, T*d, k)."""
         total = torch.zeros((), dtype=self.dtype, device=self.device)
         if "v" in self.through:
-            total = total + (self.held.pattern.mT.unsqueeze(2) @ back) @ self.weights["v"]
+            total = total + (self.held.pattern.mT.unsqueeze(2) @ back) @ self.weight("v")
         if self.through & {"q", "k"}:
             total = total + self._pattern_back(back)
         return to_columns(self.state.norm.rmv(total).flatten(0, 1))
@@ -88,7 +100,7 @@ class HeadMap(LinearOperator):
     def reduced(self, left: Tensor | None = None) -> LinearOperator:
         """R z instead of W_O z, with W_O = Q R at each position: e rows a position instead of d."""
         heads, prompts, length, width = self.shape
-        weight = self.weights["o"]  # (H, 1, 1, d, e)
+        weight = self.weight("o")  # (H, 1, 1, d, e)
         if width <= weight.shape[-1]:
             return super().reduced(left)
         scale = None
@@ -132,21 +144,23 @@ class HeadMap(LinearOperator):
         held = self.held
         scores = torch.zeros((), dtype=self.dtype, device=self.device)
         if "q" in self.through:
-            scores = scores + self._turn(normed @ self.weights["q"].mT, held.q_norm) @ held.key.mT.unsqueeze(2)
+            scores = scores + self._turn(normed @ self.weight("q").mT, held.q_norm) @ held.key.mT.unsqueeze(2)
         if "k" in self.through:
-            scores = scores + held.query.unsqueeze(2) @ self._turn(normed @ self.weights["k"].mT, held.k_norm).mT
+            scores = scores + held.query.unsqueeze(2) @ self._turn(normed @ self.weight("k").mT, held.k_norm).mT
         return self._softmax_change(self.state.spec.scale * self._capped(scores))
 
     def _pattern_back(self, back: Tensor) -> Tensor:
+        return add(rows for _, rows in self._ports_of_pattern(back))
+
+    def _ports_of_pattern(self, back: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """What queries and keys get of a cotangent of z, as rows before the norm: (H, B, k, T, d) each."""
         held = self.held
         scores = self._softmax_change(back @ held.value.mT.unsqueeze(2))  # a softmax's Jacobian is symmetric
         scores = self.state.spec.scale * self._capped(scores)
-        total = torch.zeros((), dtype=self.dtype, device=self.device)
         if "q" in self.through:
-            total = total + self._turn_back(scores @ held.key.unsqueeze(2), held.q_norm) @ self.weights["q"]
+            yield "q", self._turn_back(scores @ held.key.unsqueeze(2), held.q_norm) @ self.weight("q")
         if "k" in self.through:
-            total = total + self._turn_back(scores.mT @ held.query.unsqueeze(2), held.k_norm) @ self.weights["k"]
-        return total
+            yield "k", self._turn_back(scores.mT @ held.query.unsqueeze(2), held.k_norm) @ self.weight("k")
 
     def _softmax_change(self, scores: Tensor) -> Tensor:
         pattern = self.held.pattern.unsqueeze(2)

@@ -6,6 +6,8 @@
 | `frozen` | r = act(h) / h | `act(g) du`: the activated gate is held |
 """
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -27,17 +29,31 @@ class MLPMap(LinearOperator):
         self.norm = NormMap.at(spec.norm, read, frozen)
         self.w_in, self.w_out = spec.w_in.to(self.dtype), spec.w_out.to(self.dtype)
         self.w_gate = None if spec.w_gate is None else spec.w_gate.to(self.dtype)
-        up = _affine(self.norm.value, self.w_in, spec.b_in)
+        self.up = None if self.w_gate is not None and frozen else self._up  # a held gate needs no more
         if self.w_gate is None:
-            hidden, self.by_up, self.by_gate = spec.activation(up), self._ratio(up), None
+            assert self.up is not None
+            self.by_up, self.by_gate = self._ratio(self.up), None
         else:
             gate = _affine(self.norm.value, self.w_gate, spec.b_gate)
             self.by_up = spec.activation(gate)
-            self.by_gate = None if frozen else derivative(spec.activation, gate) * up
-            hidden = self.by_up * up
-        out = _affine(hidden, self.w_out, spec.b_out)
-        self.post = None if spec.post_norm is None else NormMap.at(spec.post_norm, out, frozen)
-        self.function = out if self.post is None else self.post.value
+            self.by_gate = None if self.up is None else derivative(spec.activation, gate) * self.up
+        self.post = None if spec.post_norm is None else NormMap.at(spec.post_norm, self._out, frozen)
+
+    @property
+    def _up(self) -> Tensor:
+        return _affine(self.norm.value, self.w_in, self.spec.b_in)
+
+    @cached_property
+    def _out(self) -> Tensor:
+        """Before any norm that follows."""
+        up = self._up if self.up is None else self.up
+        hidden = self.spec.activation(up) if self.w_gate is None else self.by_up * up
+        return _affine(hidden, self.w_out, self.spec.b_out)
+
+    @cached_property
+    def function(self) -> Tensor:
+        """What the MLP's own function writes at the observed state, (B, T, d)."""
+        return self._out if self.post is None else self.post.value
 
     def mv(self, x: Tensor) -> Tensor:
         """Norm, in, nonlinearity, out."""
@@ -73,6 +89,18 @@ class MLPMap(LinearOperator):
         return torch.where(up == 0, slope, self.spec.activation(up) / torch.where(up == 0, 1.0, up))
 
 
+def mlp_value(spec: MLP, read: Tensor) -> Tensor:
+    """What an MLP writes when it reads this, (..., T, d)."""
+    normed = NormMap.at(spec.norm, read, False).value
+    hidden = _affine(normed, spec.w_in, spec.b_in)
+    if spec.w_gate is None:
+        hidden = spec.activation(hidden)
+    else:
+        hidden = spec.activation(_affine(normed, spec.w_gate, spec.b_gate)) * hidden
+    out = _affine(hidden, spec.w_out, spec.b_out)
+    return out if spec.post_norm is None else NormMap.at(spec.post_norm, out, False).value
+
+
 def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    out = x @ weight.mT
+    out: Tensor = x @ weight.to(x.dtype).mT
     return out if bias is None else out + bias.to(x.dtype)

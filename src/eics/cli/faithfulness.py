@@ -1,0 +1,113 @@
+"""`eics circuit faithfulness`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eics.cli.discover import task_options
+from eics.errors import CircuitError, OptionError
+
+if TYPE_CHECKING:
+    from eics.circuit import Circuit
+    from eics.formats import CircuitGraph
+
+
+@click.command()
+@click.argument("file", metavar="CIRCUIT")
+@task_options
+@click.option(
+    "--shares",
+    help="Sizes of the curve as shares of all edges, separated by commas; needs a file with scores of more edges than "
+    "the circuit's.  [default: MIB's, 0.001 to 1, where the file has them]",
+)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The numbers, as JSON.")
+@click.option("--picture", type=click.Path(dir_okay=False, path_type=Path), help="The curve: .png, .pdf or .svg.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the resampling of prompts.")
+@click.option("--quiet", is_flag=True, help="Print nothing.")
+def faithfulness(
+    file: str,
+    model: str,
+    task: str,
+    limit: int | None,
+    shares: str | None,
+    out: Path | None,
+    picture: Path | None,
+    quiet: bool,
+    dtype: str | None,
+    device: str | None,
+    **how: Any,
+) -> None:
+    """Does the circuit do what the model does? Its metric with everything else ablated, over the full model's.
+
+    1 is the full model, 0 the model with everything ablated. A file with the scores of all edges (`eics discover
+    --all-scores`) gives the curve over circuit sizes and its two areas: CPR (under the curve; more is better) and CMD
+    (between the curve and 1; less is better).
+    """
+    for path in (out, picture):
+        if path is not None and not path.parent.is_dir():
+            raise OptionError.of("out" if path is out else "picture", "a file in a folder that exists", str(path))
+    import json
+
+    from eics.circuit_file import load_graph
+    from eics.cli.terminal import console, track
+    from eics.discovery.faithfulness import faithfulness as measure
+    from eics.discovery.full_graph import FullGraph
+    from eics.discovery.task import read_task
+    from eics.models import load_model
+
+    graph = load_graph(file)
+    loaded = load_model(model, dtype=dtype, device=device)
+    circuits = _circuits(graph, shares, FullGraph.of(loaded).edges)
+    read = read_task(task, loaded, limit)
+    with track("pairs", len(read.pairs), quiet=quiet) as tick:
+        found = measure(loaded, read, circuits, tick=tick, **how)
+    if out is not None:
+        about = {"circuit": file, "model": model, "task": task, "metric": how["metric"], "ablation": how["ablation"]}
+        out.write_text(json.dumps({**about, **found.to_record()}, indent=1) + "\n", encoding="utf-8")
+    if picture is not None:
+        from eics.plots import faithfulness_figure, save
+
+        save(faithfulness_figure(found, f"{file}, {task}: {how['metric']}, {how['ablation']} ablation"), picture)
+    if not quiet:
+        from eics.cli.tables import faithfulness_table
+
+        screen = console()
+        screen.print(faithfulness_table(found, f"{file} on {task}, {how['ablation']} ablation"))
+        screen.print(
+            f"- {how['metric']}: {found.full:.3f} with everything, {found.empty:.3f} with nothing; {found.prompts} "
+            "prompts; 95% intervals over prompts.",
+            markup=False,
+        )
+        if found.cpr is not None:
+            screen.print(f"- CPR {found.cpr}, CMD {found.cmd}.", markup=False)
+
+
+def _circuits(graph: "CircuitGraph", shares: str | None, edges: int) -> "dict[str, Circuit]":
+    """The file's own circuit, and where it scores more edges than that, circuits of growing size."""
+    from eics.discovery.faithfulness import SHARES
+    from eics.formats import cut
+
+    whole = len(graph.scores) > len(graph.kept_edges) or (graph.kept is None and len(graph.scores) > edges // 2)
+    if shares is None and not whole:
+        return {"circuit": graph.circuit()}
+    if not whole:
+        raise CircuitError(
+            f"A curve needs the scores of more edges than the circuit's {len(graph.kept_edges)}. The file has none: "
+            "write it with `eics discover --all-scores`."
+        )
+    found = {} if graph.kept is None else {"circuit": graph.circuit()}
+    for share in _shares(shares) if shares else SHARES:
+        count = min(len(graph.scores), max(1, round(share * edges)))
+        found[f"top {share:.1%}"] = cut(graph, top_edges=count).circuit()
+    return found
+
+
+def _shares(text: str) -> list[float]:
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(0 < share <= 1 for share in found):
+        raise OptionError.of("shares", "numbers above 0, at most 1, separated by commas", text)
+    return found

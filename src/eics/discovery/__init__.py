@@ -1,0 +1,1 @@
+"""Which edges of a model matter for a task: attribution, selection, ablation, faithfulness."""
