@@ -77,12 +77,13 @@ def run(
     at = lengths - 1 if answer is None else torch.tensor(list(answer), device=model.device)
     state = ForwardState(model, lengths, at)
     attention_mask = (torch.arange(ids.shape[1], device=model.device) < lengths.unsqueeze(1)).long()
-    keep: Any = 0 if logits else 1
+    places = torch.unique(at)  # logits of whole prompts would be the largest tensor of all
+    keep: Any = places if logits else 1
     with _injected(model, embeddings), _watch(state, circuit), _evaluating(model.module), torch.no_grad():
         output = model.module(input_ids=ids, attention_mask=attention_mask, use_cache=False, logits_to_keep=keep)
     if logits:
         rows = torch.arange(len(prompts), device=model.device)
-        state.logits = output.logits[rows, at].to(model.dtype)
+        state.logits = output.logits[rows, torch.searchsorted(places, at)].to(model.dtype)
     return state
 
 

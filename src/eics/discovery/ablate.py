@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from eics.discovery.full_graph import FullGraph
-from eics.discovery.reference import Writes, head_writes, heads_sum
+from eics.discovery.reference import Writes, heads_sum
 from eics.memory import chunk_width
 from eics.state import ForwardState
 from eics.transformer.attention import by_head, hold
@@ -85,7 +85,7 @@ class _CircuitRun:
             split[heads] = self._z(layer, heads, [columns[head] for head in heads], stream)
         if columns:
             heads = list(columns)
-            change = head_writes(spec, z, heads) - head_writes(spec, ablated, heads)
+            change = Writes(self.clean.model, stream, {layer: z}).heads_less(self.ablated, layer, heads)
             for head, one in zip(heads, change, strict=True):
                 self._change(first + head, one)
 

@@ -135,7 +135,8 @@ class _Batch:
     graph: FullGraph
     how: How
     pairs: Sequence[Pair]
-    clean: ForwardState
+    clean: Writes
+    state: ForwardState | None
     ablated: Writes
     targets: Targets
     ablated_logits: Tensor
@@ -154,11 +155,12 @@ class _Batch:
             other = _run(model, [pair.clean for pair in pairs], writes.input.expand_as(clean.input))
         assert other.logits is not None
         aims = replace(targets(pairs, model), full=clean.logits)
-        return cls(model, graph, how, pairs, clean, writes, aims, other.logits, 2)
+        state = clean if how.method == "eap" else None  # what nodes read is only kept where gradients are taken there
+        return cls(model, graph, how, pairs, Writes.of(clean), state, writes, aims, other.logits, 2)
 
     def clean_value(self) -> float:
-        assert self.clean.logits is not None
-        return float(measure(self.how.metric, self.clean.logits, self.targets).sum())
+        assert self.targets.full is not None
+        return float(measure(self.how.metric, self.targets.full, self.targets).sum())
 
     def ablated_value(self) -> float:
         return float(measure(self.how.metric, self.ablated_logits, self.targets).sum())
@@ -167,7 +169,7 @@ class _Batch:
         """The batch's scores summed over its pairs, (writers, readers)."""
         total = torch.zeros(len(self.graph.writers), len(self.graph.readers), dtype=torch.float32)
         total = total.to(self.model.device, self.model.dtype)
-        differences = _Differences(self.graph, Writes.of(self.clean), self.ablated)
+        differences = _Differences(self.graph, self.clean, self.ablated)
         for state, weight in self.points():
             assert state.logits is not None
             direction = weight * slope(self.how.metric, state.logits, self.targets)
@@ -179,7 +181,6 @@ class _Batch:
 
     def _gathered(self, state: ForwardState, direction: Tensor) -> Iterator[tuple[list[int], Tensor]]:
         """Gradients of several readers together, as many as the memory bound allows: few large products."""
-        assert self.clean.input is not None
         width = chunk_width(self.clean.input.numel(), direction.dtype)
         columns: list[int] = []
         blocks: list[Tensor] = []
@@ -193,10 +194,9 @@ class _Batch:
 
     def points(self) -> Iterator[tuple[ForwardState, float]]:
         """The states at which gradients are taken, with their weights: midpoints of equal steps for EAP-IG."""
-        if self.how.method == "eap":
-            yield self.clean, 1.0
+        if self.state is not None:
+            yield self.state, 1.0
             return
-        assert self.clean.input is not None
         for step in range(self.how.steps):
             share = (step + 0.5) / self.how.steps
             between = self.ablated.input + share * (self.clean.input - self.ablated.input)
@@ -234,5 +234,5 @@ class _Differences:
         heads, width = list(range(self.graph.heads)), self.graph.heads + 1
         for layer in range(self.graph.layers):
             mlp = (self.clean.mlps[layer] - self.ablated.mlps[layer]).unsqueeze(0)
-            block = torch.cat([self.clean.heads(layer, heads) - self.ablated.heads(layer, heads), mlp])
+            block = torch.cat([self.clean.heads_less(self.ablated, layer, heads), mlp])
             yield slice(1 + layer * width, 1 + (layer + 1) * width), block

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from eics.models.base import Model
 from eics.state import ForwardState
-from eics.transformer.attention import by_head
+from eics.transformer.attention import by_head, pick
 from eics.transformer.norm import held_scale
 from eics.transformer.spec import Attention
 
@@ -39,6 +39,13 @@ class Writes:
         """Writes of some heads of a layer, (H, B, T, d)."""
         return head_writes(self.model.transformer.blocks[layer].attention, self.z[layer], heads)
 
+    def heads_less(self, other: "Writes", layer: int, heads: list[int]) -> Tensor:
+        """Writes of some heads less what they are in the other, (H, B, T, d)."""
+        spec = self.model.transformer.blocks[layer].attention
+        if spec.post_norm is None:  # linear in z: one projection instead of two
+            return head_writes(spec, self.z[layer] - other.z[layer], heads)
+        return self.heads(layer, heads) - other.heads(layer, heads)
+
     def zero(self) -> "Writes":
         """Zero for every node, (1, 1, ...)."""
         return Writes(
@@ -52,7 +59,7 @@ class Writes:
 def head_writes(spec: Attention, z: Tensor, heads: list[int]) -> Tensor:
     """What heads write given the whole layer's z, (B, T, H*e): (H, B, T, d); a post-norm is that of their sum."""
     split = by_head(z, spec.heads)
-    out = split[heads] @ spec.w_o[heads].to(z.dtype).mT.unsqueeze(1)
+    out: Tensor = pick(split, heads) @ pick(spec.w_o, heads).to(z.dtype).mT.unsqueeze(1)
     if spec.post_norm is None:
         return out
     return out * held_scale(spec.post_norm, heads_sum(spec, z))
