@@ -58,8 +58,10 @@ def _one(parts: Parts, options: Options, index: int, id: str | int, laplacian: d
         reason=reason,
         **numbers,
         ei_parts={name: float(part.value[index]) for name, part in parts.emergence.ei_parts.items()},
-        edges=_edges(parts.by_edge, index),
+        edges=_edges(parts, index),
         nodes=_nodes(parts.sheaf, index) if options.residual != "edge" else (),
+        norms=_norms(parts.linearized, index),
+        node_positions={node: list(kept) for node, kept in parts.linearized.circuit.positions.items()},
         stderr=_errors(parts, index) if parts.spectra.sampled else {},
         diagnostics=_diagnostics(parts, index) | laplacian,
         curve=None if parts.curve is None else _curve(parts.curve, index),
@@ -120,12 +122,22 @@ def _errors(parts: Parts, index: int) -> dict[str, float]:
     return found
 
 
-def _edges(by_edge: SheafTerm, index: int) -> tuple[EdgeTerm, ...]:
+def _edges(parts: Parts, index: int) -> tuple[EdgeTerm, ...]:
+    by_edge, attributions = parts.by_edge, parts.linearized.circuit.scores
+    assert by_edge.cosine is not None
+    cosines = dict(zip(by_edge.names, by_edge.cosine[index].tolist(), strict=True))
     terms = []
     for edge, residual, share in _rows(by_edge, index):
         assert isinstance(edge, Edge)
-        terms.append(EdgeTerm(edge.source, edge.target, edge.port, residual, share))
+        cosine = cosines[edge] if math.isfinite(cosines[edge]) else None
+        terms.append(EdgeTerm(edge.source, edge.target, edge.port, residual, share, cosine, attributions.get(edge)))
     return tuple(terms)
+
+
+def _norms(linearized: LinearizedCircuit, index: int) -> dict[str, float]:
+    """||a_v|| over the positions that count; a norm too large for a number is left out."""
+    found = {node: float(stalk.flat[index].norm()) for node, stalk in linearized.stalks.items()}
+    return {node: norm for node, norm in found.items() if math.isfinite(norm)}
 
 
 def _nodes(sheaf: SheafTerm, index: int) -> tuple[NodeTerm, ...]:

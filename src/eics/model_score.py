@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -13,7 +14,7 @@ from eics.linearize import LinearizedCircuit
 from eics.memory import memory_limit
 from eics.models.base import Model
 from eics.options import Options
-from eics.prompts import Prompt, tokenize
+from eics.prompts import Prompt, token_texts, tokenize
 from eics.result import Score, Scores, about, failed
 from eics.score import score_batch
 from eics.state import ForwardState, run
@@ -148,7 +149,7 @@ def _score_whole(job: _Job, items: Sequence[Item]) -> list[list[Score]]:
     columns = []
     for options, calibration in zip(job.configurations, job.calibrations, strict=True):
         scores = _score_one_way(job, state, items, options, calibration)
-        columns.append([_finish(s, item[0], state, options) for s, item in zip(scores, items, strict=True)])
+        columns.append([_finish(job.model, s, item, state, options) for s, item in zip(scores, items, strict=True)])
     rows = [list(row) for row in zip(*columns, strict=True)]
     for row in broken:
         rows[row] = job.failed(items[row][0], "the model's activations are not finite on this prompt")
@@ -168,15 +169,17 @@ def _score_one_way(
         return Scores([_failed(items[0][0], str(error), options)])
 
 
-def _finish(score: Score, prompt: Prompt, state: ForwardState, options: Options) -> Score:
+def _finish(model: Model, score: Score, item: Item, state: ForwardState, options: Options) -> Score:
+    prompt, ids = item
+    said: dict[str, Any] = prompt.said | {"tokens": token_texts(model, ids)}
     if score.status == "failed":
-        return replace(score, prompt=prompt.text)
-    return replace(score, prompt=prompt.text, readout=options.readout, forward_passes=state.forward_passes)
+        return replace(score, **said)
+    return replace(score, **said, readout=options.readout, forward_passes=state.forward_passes)
 
 
 def _failed(prompt: Prompt, reason: str, options: Options) -> Score:
     used = ("mode", "linearization", "residual", "parts", "metric", "emergence", "positions", "readout", "seed")
-    return failed(prompt.id, reason, prompt=prompt.text, **{name: options[name] for name in used})
+    return failed(prompt.id, reason, **prompt.said, **{name: options[name] for name in used})
 
 
 def _repair(state: ForwardState) -> set[int]:

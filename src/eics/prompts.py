@@ -12,15 +12,22 @@ from eics.models.base import Model
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt with its id; either text or tokens."""
+    """One prompt with its id; either text or tokens. `answer` and `label` go into the record as they are."""
 
     id: str | int
     text: str | None = None
     tokens: tuple[int, ...] | None = None
+    answer: str | None = None
+    label: str | int | float | bool | None = None
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What the record repeats of it."""
+        return {"prompt": self.text, "answer": self.answer, "label": self.label}
 
 
 def as_prompts(prompts: Any, ids: Sequence[str | int] | None = None) -> list[Prompt]:
-    """A list of strings, of token lists, or of objects with `prompt` or `tokens` and perhaps `id`."""
+    """A list of strings, of token lists, or of objects with `prompt` or `tokens`; perhaps `id`, `answer`, `label`."""
     items = list(prompts)
     if ids is not None and len(ids) != len(items):
         raise OptionError.of("ids", f"one for each of the {len(items)} prompts", list(ids))
@@ -36,7 +43,7 @@ def is_single(prompts: Any) -> bool:
 
 
 def read_prompts(path: str | Path) -> list[Prompt]:
-    """Prompts from JSON lines: `{"prompt": "..."}` or `{"tokens": [1, 2, 3]}`, with an optional `id`."""
+    """Prompts from JSON lines: `{"prompt": "..."}` or `{"tokens": [1, 2, 3]}`; perhaps `id`, `answer`, `label`."""
     try:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -74,6 +81,13 @@ def tokenize(model: Model, prompt: Prompt) -> list[int]:
     return tokens
 
 
+def token_texts(model: Model, ids: Sequence[int]) -> list[str] | None:
+    """Each token as text; None where there is no tokenizer."""
+    if model.tokenizer is None:
+        return None
+    return [str(model.tokenizer.decode([token])) for token in ids]
+
+
 def _encode(model: Model, text: str) -> list[int]:
     if model.tokenizer is None:
         raise PromptError("the model has no tokenizer: give token ids instead of text")
@@ -90,11 +104,20 @@ def _as_prompt(item: Any, name: str | int) -> Prompt:
     if isinstance(item, dict):
         known = item.get("id", name)
         if isinstance(item.get("prompt"), str):
-            return Prompt(known, text=item["prompt"])
+            return Prompt(known, text=item["prompt"], **_beside(item))
         if "tokens" in item:
-            return Prompt(known, tokens=_ids(item["tokens"]))
+            return Prompt(known, tokens=_ids(item["tokens"]), **_beside(item))
         raise PromptError(f"a prompt must have 'prompt' (text) or 'tokens' (a list of ids); got {list(item)}")
     return Prompt(name, tokens=_ids(item))
+
+
+def _beside(item: dict[str, Any]) -> dict[str, Any]:
+    answer, label = item.get("answer"), item.get("label")
+    if answer is not None and not isinstance(answer, str):
+        raise PromptError(f"an answer must be text; got {answer!r}")
+    if not isinstance(label, str | int | float | None):
+        raise PromptError(f"a label must be text, a number, true or false; got {label!r}")
+    return {"answer": answer, "label": label}
 
 
 def _ids(tokens: Any) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """Records on disk: JSON lines or Parquet, told apart by the file's ending when writing, by content when reading.
 
 JSON lines is written as it goes, one line a prompt, so that a killed run keeps what it finished. Parquet has a
-fixed schema: maps for `ei_parts` and `stderr`, structs for `circuit`, `edges` and `nodes`, and JSON text for what
-has no fixed shape (`diagnostics`, `curve`) or type (`id`).
+fixed schema: maps for `ei_parts`, `stderr`, `norms` and `node_positions`, structs for `circuit`, `edges` and `nodes`,
+and JSON text for what has no fixed shape (`diagnostics`, `curve`) or type (`id`, `label`).
 """
 
 import json
@@ -13,8 +13,8 @@ from typing import Any
 from eics.errors import RecordError
 from eics.result import Score, Scores
 
-_JSON_COLUMNS = ("id", "diagnostics", "curve")
-_MAP_COLUMNS = ("ei_parts", "stderr")
+_JSON_COLUMNS = ("id", "diagnostics", "curve", "label")
+_MAP_COLUMNS = ("ei_parts", "stderr", "norms", "node_positions")
 _PARQUET_MAGIC = b"PAR1"
 
 
@@ -129,7 +129,10 @@ def _schema() -> Any:
     import pyarrow as pa
 
     number, text = pa.float64(), pa.string()
-    edge = pa.struct([("source", text), ("target", text), ("port", text), ("residual", number), ("share", number)])
+    edge = pa.struct(
+        [(name, text) for name in ("source", "target", "port")]
+        + [(name, number) for name in ("residual", "share", "cosine", "attribution")]
+    )
     node = pa.struct([("node", text), ("residual", number), ("share", number)])
     numbers = [
         "eics",
@@ -164,6 +167,8 @@ def _schema() -> Any:
             ("ei_parts", pa.map_(text, number)),
             ("edges", pa.list_(edge)),
             ("nodes", pa.list_(node)),
+            ("norms", pa.map_(text, number)),
+            ("node_positions", pa.map_(text, pa.list_(pa.int64()))),
             *((name, text) for name in texts),
             ("seed", pa.int64()),
             ("stderr", pa.map_(text, number)),
@@ -171,6 +176,9 @@ def _schema() -> Any:
             ("curve", text),
             ("forward_passes", pa.int64()),
             ("prompt", text),
+            ("tokens", pa.list_(text)),
+            ("answer", text),
+            ("label", text),
             ("reason", text),
         ]
     )

@@ -15,13 +15,19 @@ _SHOWN_EDGES = 8
 
 @dataclass(frozen=True)
 class EdgeTerm:
-    """An edge's squared residual in the chosen metric and its share of all edges'."""
+    """An edge's squared residual in the chosen metric and its share of all edges'.
+
+    `cosine` is that of `rho a_u` and `a_v` over all positions, None where one of them is zero; `attribution` is the
+    circuit file's, None where it has none. Records from before these fields have None too.
+    """
 
     source: str
     target: str
     port: str | None
     residual: float
     share: float
+    cosine: float | None = None
+    attribution: float | None = None
 
     def __str__(self) -> str:
         return f"{self.source}->{self.target}" + (f"<{self.port}>" if self.port else "")
@@ -46,7 +52,8 @@ class Score:
     Numbers are None where the prompt failed. `edges` (most inconsistent first) are the residuals of the single
     edges whatever `residual` is; `nodes` are the terms of C_sh where it goes by node (`joint`, `propagated`).
     `model` is what the user called it, None for an explicit circuit; `circuit` has its `name` and the `sha256` of its
-    edges and positions.
+    edges and positions. `norms` are the nodes' `||a_v||`, `node_positions` the token positions to which the circuit
+    restricts nodes, `tokens` the prompt's tokens as text; `answer` and `label` come from the prompts file.
     """
 
     id: str | int
@@ -64,6 +71,8 @@ class Score:
     ei_parts: dict[str, float] = field(default_factory=dict)
     edges: tuple[EdgeTerm, ...] = ()
     nodes: tuple[NodeTerm, ...] = ()
+    norms: dict[str, float] = field(default_factory=dict)
+    node_positions: dict[str, list[int]] = field(default_factory=dict)
     alpha: float | None = None
     mode: str | None = None
     linearization: str | None = None
@@ -80,6 +89,9 @@ class Score:
     curve: dict[str, list[float]] | None = None
     forward_passes: int | None = None
     prompt: str | None = None
+    tokens: list[str] | None = None
+    answer: str | None = None
+    label: str | int | float | bool | None = None
     reason: str | None = None
 
     def to_record(self) -> dict[str, Any]:
@@ -107,8 +119,8 @@ class Score:
             raise RecordError(f"A record's circuit must be an object with 'name' and 'sha256'. Got {circuit!r}.")
         known = {f.name: record[f.name] for f in fields(cls) if f.name in record}
         try:
-            known["edges"] = tuple(EdgeTerm(**edge) for edge in known.get("edges") or ())
-            known["nodes"] = tuple(NodeTerm(**node) for node in known.get("nodes") or ())
+            known["edges"] = tuple(EdgeTerm(**_known(EdgeTerm, edge)) for edge in known.get("edges") or ())
+            known["nodes"] = tuple(NodeTerm(**_known(NodeTerm, node)) for node in known.get("nodes") or ())
         except TypeError as error:
             raise RecordError(f"A record's edges and nodes must have their fields. {error}.") from None
         return cls(**known)
@@ -141,6 +153,13 @@ class Score:
             f"<table><caption>{title}</caption>{numbers}</table>{reason}"
             f"<table><tr><th>worst {what}</th><th>residual</th><th>share of C_sh</th></tr>{rows}</table>"
         )
+
+
+def _known(kind: type[EdgeTerm | NodeTerm], term: Any) -> dict[str, Any]:
+    """The fields that this version knows; later ones may have more."""
+    if not isinstance(term, dict):
+        raise TypeError(f"Got {term!r}")
+    return {f.name: term[f.name] for f in fields(kind) if f.name in term}
 
 
 def failed(id: str | int, reason: str, **used: Any) -> Score:

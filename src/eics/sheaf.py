@@ -27,13 +27,15 @@ EPS = 1e-8
 class Term:
     """One summand of the numerator by position, and what it is measured against.
 
-    `residual` is (B, T). `energy` is (B, T) where the metric goes by position, else (B, 1).
+    `residual` is (B, T). `energy` is (B, T) where the metric goes by position, else (B, 1). `cosine`, (B,), is that of
+    `rho a_u` and `a_v` over all positions, nan where one of them is zero; None for a node.
     """
 
     name: Edge | str
     residual: Tensor
     energy: Tensor
     positions: Tensor | None
+    cosine: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class SheafTerm:
         residual: squared residual of each name in the chosen metric, (B, names).
         share: of the numerator, (B, names); sums to 1, or is 0 where there is no residual at all.
         first_position: share of token position 0, (B,); None where no stalk has positions.
+        cosine: of `rho a_u` and `a_v` for each edge, (B, names), nan where there is none; None where names are nodes.
     """
 
     c_sh: Tensor
@@ -53,6 +56,7 @@ class SheafTerm:
     residual: Tensor
     share: Tensor
     first_position: Tensor | None
+    cosine: Tensor | None = None
 
 
 def sheaf_term(linearized: LinearizedCircuit, *, residual: str = "edge", metric: str = "euclidean") -> SheafTerm:
@@ -94,7 +98,18 @@ def _edge_term(edge: Edge, predicted: Tensor, linearized: LinearizedCircuit, met
     else:
         source = linearized.stalks[edge.source].activation
         energy = (by_position(source).sum(dim=1) + by_position(observed).sum(dim=1)).unsqueeze(1)
-    return Term(edge, by_position(predicted - observed), energy, target.positions)
+    return Term(edge, by_position(predicted - observed), energy, target.positions, _cosine(predicted, observed))
+
+
+def _cosine(predicted: Tensor, observed: Tensor) -> Tensor:
+    """Of two stalks, flattened: (B,). Each is divided by its norm first, so that nothing overflows."""
+    return (_unit(predicted) * _unit(observed)).sum(dim=1).clamp(-1.0, 1.0)
+
+
+def _unit(stalk: Tensor) -> Tensor:
+    flat = stalk.flatten(1)
+    length: Tensor = torch.linalg.vector_norm(flat, dim=1, keepdim=True)
+    return flat / length
 
 
 def _joint_terms(linearized: LinearizedCircuit, metric: str) -> Iterator[Term]:
@@ -122,12 +137,14 @@ def _combine(terms: Sequence[Term], metric: str, batch: int) -> SheafTerm:
         energy = torch.stack([term.energy.sum(dim=1) for term in terms], dim=1).sum(dim=1)
         c_sh = residual.sum(dim=1).sqrt() / (EPS + energy.sqrt())
     total = residual.sum(dim=1)
+    cosines = [term.cosine for term in terms if term.cosine is not None]
     return SheafTerm(
         c_sh=c_sh,
         names=tuple(term.name for term in terms),
         residual=residual,
         share=_divide(residual, total.unsqueeze(1)),
         first_position=_first_position(ratios, [term.positions for term in terms], total, batch),
+        cosine=torch.stack(cosines, dim=1) if len(cosines) == len(terms) else None,
     )
 
 
