@@ -53,13 +53,18 @@ def read_records(path: str | Path) -> Scores:
     """Reads what `write_records` wrote; an unreadable line is an error that names it."""
     path = Path(path)
     try:
-        with path.open("rb") as file:
-            is_parquet = file.read(4) == _PARQUET_MAGIC
+        parquet = is_parquet(path)
     except OSError as error:
         raise RecordError(
             f"The records must be a file that can be read. Got {str(path)!r}: {error.strerror}."
         ) from None
-    return Scores(_read_parquet(path) if is_parquet else _read_jsonl(path))
+    return Scores(_read_parquet(path) if parquet else _read_jsonl(path))
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is Parquet, from its content."""
+    with path.open("rb") as file:
+        return file.read(4) == _PARQUET_MAGIC
 
 
 def to_line(score: Score) -> str:
@@ -99,18 +104,23 @@ def _write_parquet(scores: Iterable[Score], path: Path) -> None:
 
 
 def _read_parquet(path: Path) -> Iterator[Score]:
+    for number, row in enumerate(parquet_rows(path)):
+        try:
+            yield Score.from_record(from_row(row))
+        except (RecordError, TypeError, ValueError) as error:
+            raise RecordError(f"Row {number} of {str(path)!r}: {error}") from None
+
+
+def parquet_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a Parquet file as they are stored."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        rows = pq.read_table(path).to_pylist()
+        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise RecordError(f"{str(path)!r} must be a Parquet file of records: {error}.") from None
-    for number, row in enumerate(rows):
-        try:
-            yield Score.from_record(_from_row(row))
-        except (RecordError, TypeError, ValueError) as error:
-            raise RecordError(f"Row {number} of {str(path)!r}: {error}") from None
+    return rows
 
 
 def _to_row(record: dict[str, Any]) -> dict[str, Any]:
@@ -119,7 +129,8 @@ def _to_row(record: dict[str, Any]) -> dict[str, Any]:
     return record | texts | maps
 
 
-def _from_row(row: dict[str, Any]) -> dict[str, Any]:
+def from_row(row: dict[str, Any]) -> dict[str, Any]:
+    """The record that a row holds."""
     texts = {name: json.loads(row[name]) for name in _JSON_COLUMNS if isinstance(row.get(name), str)}
     maps = {name: dict(row[name] or ()) for name in _MAP_COLUMNS if name in row}
     return row | texts | maps

@@ -11,6 +11,7 @@ from eics.cli.circuit_draw import draw
 from eics.cli.discover import discover
 from eics.cli.faithfulness import faithfulness
 from eics.cli.models import models
+from eics.cli.report import report
 from eics.cli.score import score
 from eics.cli.toy import toy
 from eics.errors import EICSError
@@ -45,5 +46,6 @@ circuit.add_command(faithfulness)
 main.add_command(circuit)
 main.add_command(discover)
 main.add_command(models)
+main.add_command(report)
 main.add_command(score)
 main.add_command(toy)

@@ -1,0 +1,11 @@
+"""The report: one page to look at, from the records alone. No model, no torch, no network.
+
+`reader` reads what can be read, `sentences` says in plain words what was done and what to beware of, `graph` places
+the circuit, `data` puts everything into one object, `page` puts that into the page. The page's own code is in `assets`.
+"""
+
+from eics.report.data import report_data
+from eics.report.page import build_page, write_report
+from eics.report.reader import Readable, read_readable
+
+__all__ = ["Readable", "build_page", "read_readable", "report_data", "write_report"]

@@ -1,0 +1,53 @@
+// dEI over alpha: linear near 0, logarithmic beyond, so that the crossing and the far ends can both be seen.
+
+const CURVE = { width: 620, height: 240, left: 62, right: 14, top: 16, bottom: 40 };
+
+function drawCurve(record) {
+  const grid = DATA.grids[record.curve.grid];
+  const { dei } = unpack(record);
+  const known = dei.filter((nats) => !Number.isNaN(nats));
+  const size = Math.max(...known.map(Math.abs)) || 1;
+  const unit = size / 1000;
+  const bend = (nats) => Math.asinh(nats / unit);
+  const [low, high] = [Math.min(0, ...known), Math.max(0, ...known)].map(bend);
+  const { width, height, left, right, top, bottom } = CURVE;
+  const [first, last] = [Math.log10(grid[0]), Math.log10(grid.at(-1))];
+  const x = (alpha) => left + ((Math.log10(alpha) - first) / (last - first)) * (width - left - right);
+  const y = (nats) => top + ((high - bend(nats)) / (high - low || 1)) * (height - top - bottom);
+  const path = dei.map((nats, index) => (Number.isNaN(nats) ? "" : `${index && !Number.isNaN(dei[index - 1]) ? "L" : "M"}${x(grid[index]).toFixed(1)} ${y(nats).toFixed(1)}`)).join("");
+  const decades = Array.from({ length: Math.floor(last + 1e-9) - Math.ceil(first - 1e-9) + 1 }, (_, index) => Math.ceil(first - 1e-9) + index);
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "curve", id: "curve", role: "img", "aria-label": "dEI over alpha" },
+    levels(low, high, unit, y).map((nats) => [
+      svg("line", { x1: left, x2: width - right, y1: y(nats), y2: y(nats), class: nats ? "gridline" : "zero" }),
+      svg("text", { x: left - 7, y: y(nats), dy: "0.35em", class: "tick", "text-anchor": "end" }, text(nats, 3)),
+    ]),
+    decades.map((power) => svg("text", { x: x(10 ** power), y: height - bottom + 16, class: "tick", "text-anchor": "middle" }, text(10 ** power, 2))),
+    svg("text", { x: left + (width - left - right) / 2, y: height - 6, class: "name", "text-anchor": "middle" }, "alpha"),
+    svg("path", { d: path, class: "graph" }),
+    record.curve.zeros.filter((zero) => zero >= grid[0] && zero <= grid.at(-1)).map((zero) => svg("g", { class: "crossing" }, svg("circle", { cx: x(zero), cy: y(0), r: 5 }), svg("text", { x: x(zero), y: y(0) - 10, "text-anchor": "middle" }, `0 at ${text(zero, 3)}`))));
+  if (!missing(record.alpha) && record.alpha >= grid[0] && record.alpha <= grid.at(-1)) {
+    const at = x(record.alpha);
+    const side = at > width - 120 ? "end" : "start";
+    picture.append(svg("g", { class: "chosen" }, svg("line", { x1: at, x2: at, y1: top, y2: height - bottom }), svg("circle", { cx: at, cy: y(between(grid, dei, record.alpha)), r: 4.5 }),
+      svg("text", { x: at + (side === "end" ? -6 : 6), y: top + 4, "text-anchor": side }, `alpha ${text(record.alpha, 3)}: ${text(between(grid, dei, record.alpha), 3)} nats`)));
+  }
+  return picture;
+}
+
+/** Zero and round numbers far enough apart to be read. */
+function levels(low, high, unit, y) {
+  const found = [0];
+  for (let power = 8; power > -12; power--)
+    for (const nats of [10 ** power, -(10 ** power)]) {
+      const bent = Math.asinh(nats / unit);
+      if (bent >= low && bent <= high && found.every((other) => Math.abs(y(other) - y(nats)) > 22)) found.push(nats);
+    }
+  return found;
+}
+
+/** The curve at an alpha between two points of the grid. */
+function between(grid, dei, alpha) {
+  const next = Math.max(1, grid.findIndex((point) => point >= alpha));
+  const part = Math.log(alpha / grid[next - 1]) / Math.log(grid[next] / grid[next - 1]);
+  return dei[next - 1] + part * (dei[next] - dei[next - 1]);
+}

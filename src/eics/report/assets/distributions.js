@@ -1,0 +1,66 @@
+// How each number is spread over the prompts, a row for each label. Few prompts are dots to choose, many are bars.
+
+const WIDE = 330;
+const TALL = 44;
+const BINS = 44;
+const DOT = 3.4;
+
+const NAMES = {
+  eics: "EICS", c_sh: "C_sh", consistency: "1/(1+C_sh)", dei: "dEI (nats)", dei_norm: "emergence term",
+  ei_macro: "EI of the whole (nats)", emergence_ratio: "emergence ratio r", percentile: "percentile",
+};
+
+function renderDistributions(records, labels, chosen, choose) {
+  const names = ["eics", "c_sh", "dei", "emergence_ratio", "dei_norm", "percentile"].filter((name) => records.some((record) => !missing(value(record, name))));
+  return names.slice(0, 4).map((name) => distribution(name, records, labels, chosen, choose));
+}
+
+function distribution(name, records, labels, chosen, choose) {
+  const known = records.filter((record) => !missing(value(record, name)));
+  const values = known.map((record) => value(record, name));
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  if (low === high) return el("figure", { class: "distribution" }, el("figcaption", {}, NAMES[name], el("small", {}, ` ${text(low)} on every prompt`)));
+  const x = (number) => 12 + ((number - low) / (high - low)) * (WIDE - 24);
+  const bin = (number) => Math.min(BINS - 1, Math.floor(((number - low) / (high - low)) * BINS));
+  const rows = labels.length ? labels : [null];
+  const picture = svg("svg", { class: "spread", viewBox: `0 0 ${WIDE} ${rows.length * TALL + 20}`, role: "img", "aria-label": `Distribution of ${NAMES[name]}` });
+  for (const [index, label] of rows.entries()) {
+    const group = known.filter((record) => label === null || (record.label ?? "no label") === label);
+    picture.append(...row(group, name, x, bin, (index + 1) * TALL - 4, labelColour(index), chosen, choose));
+  }
+  const base = rows.length * TALL;
+  const ends = [low, (low + high) / 2, high];
+  picture.append(...ends.map((at) => svg("text", { x: x(at), y: base + 13, class: "tick", "text-anchor": at === low ? "start" : at === high ? "end" : "middle" }, text(at, 3))));
+  return el("figure", { class: "distribution" }, el("figcaption", {}, NAMES[name]), picture);
+}
+
+function row(group, name, x, bin, base, colour, chosen, choose) {
+  const found = [svg("line", { x1: 8, x2: WIDE - 8, y1: base, y2: base, class: "axis" })];
+  const bins = Array.from({ length: BINS }, () => []);
+  for (const record of group) bins[bin(value(record, name))].push(record);
+  const highest = Math.max(1, ...bins.map((some) => some.length));
+  if (highest <= 5 && group.length <= 120) {
+    for (const some of bins) for (const [level, record] of some.entries()) found.push(dot(record, name, x, base - DOT - 1 - level * (2 * DOT + 0.6), colour, chosen, choose));
+  } else {
+    const step = (WIDE - 24) / BINS;
+    for (const [index, some] of bins.entries()) {
+      const height = (some.length / highest) * (TALL - 14);
+      if (some.length) found.push(svg("rect", { x: 12 + index * step + 0.5, y: base - height, width: step - 1, height, fill: colour }, svg("title", {}, `${some.length} prompts`)));
+    }
+    if (group.includes(chosen)) found.push(svg("path", { d: `M${x(value(chosen, name))} ${base + 1}l-4 7h8z`, class: "here" }));
+  }
+  const sorted = group.map((record) => value(record, name)).sort((a, b) => a - b);
+  if (sorted.length > 2) {
+    const at = x((sorted[(sorted.length - 1) >> 1] + sorted[sorted.length >> 1]) / 2);
+    found.push(svg("line", { x1: at, x2: at, y1: base - TALL + 12, y2: base, class: "median" }, svg("title", {}, "median")));
+  }
+  return found;
+}
+
+function dot(record, name, x, y, colour, chosen, choose) {
+  const hollow = name === "eics" && record.status === "clipped";
+  return svg("circle", {
+    cx: x(value(record, name)), cy: y, r: record === chosen ? DOT + 1.6 : DOT, fill: hollow ? "none" : colour, stroke: record === chosen ? "currentColor" : colour,
+    "stroke-width": record === chosen ? 2 : 1.2, class: "dot", onclick: () => choose(record),
+  }, svg("title", {}, `${record.id}: ${text(value(record, name))}${hollow ? ", clipped to 0" : ""}`));
+}

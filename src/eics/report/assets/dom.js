@@ -1,0 +1,42 @@
+// Elements and texts. Text goes in as text nodes only, so nothing in a prompt is ever read as HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, attributes, children) {
+  for (const [name, given] of Object.entries(attributes || {})) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), given);
+    else if (name === "style") Object.assign(element.style, given);
+    else if (given !== null && given !== undefined && given !== false) element.setAttribute(name, given === true ? "" : given);
+  }
+  element.append(...children.flat(9).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+const byId = (id) => document.getElementById(id);
+const missing = (number) => number === null || number === undefined || Number.isNaN(number);
+
+/** A number as short as it can be read; a dash where there is none. */
+function text(number, digits = 4) {
+  if (missing(number)) return "–";
+  if (number === 0) return "0";
+  const size = Math.abs(number);
+  if (size >= 1e6 || size < 1e-4) return tidy(number.toExponential(digits - 2));
+  if (size >= 1e4) return Math.round(number).toLocaleString("en-US").replace("-", "−");
+  return tidy(String(Number(number.toPrecision(digits))));
+}
+
+const tidy = (shown) => shown.replaceAll("-", "−").replace("e+", "e");
+
+/** A share in percent, with two digits that say something. */
+function percent(share) {
+  if (missing(share)) return "–";
+  const size = Math.abs(share * 100);
+  if (size === 0) return "0%";
+  if (size < 0.01) return share < 0 ? "−<0.01%" : "<0.01%";
+  return `${tidy((share * 100).toFixed(size < 1 ? 2 : 1))}%`;
+}
+
+const cut = (words, length) => (words.length > length ? `${words.slice(0, length - 1)}…` : words);
+const clamp = (number, low, high) => Math.min(high, Math.max(low, number));

@@ -1,0 +1,103 @@
+// A table whose rows can be sorted by any column and chosen with mouse or keyboard.
+
+/**
+ * @param {{caption: string, columns: {name: string, title?: string, of: (row) => any, show?: (row) => any,
+ *   number?: boolean, wide?: boolean}[], key: (row) => any, choose: (row) => void, hover?: (row|null) => void, most?: number}} options
+ */
+function makeTable(options) {
+  const state = { sort: -1, down: true, rows: [], shown: [], most: options.most || 400, current: null };
+  const head = el("tr");
+  const body = el("tbody");
+  const more = el("button", { type: "button", class: "quiet more", hidden: true, onclick: () => show((state.most += 400)) });
+  const table = el("table", { class: "grid" }, el("caption", { class: "unseen" }, options.caption), el("thead", {}, head), body);
+  const frame = el("div", { class: "frame" }, table, more);
+
+  for (const [index, column] of options.columns.entries()) {
+    const sort = () => {
+      state.down = state.sort === index ? !state.down : Boolean(column.number);
+      state.sort = index;
+      show();
+    };
+    const button = el("button", { type: "button", onclick: sort, title: column.title || null }, column.name, el("i", { "aria-hidden": "true" }));
+    head.append(el("th", { scope: "col", class: column.number ? "number" : null }, button));
+  }
+
+  function sorted() {
+    if (state.sort < 0) return state.rows;
+    const { of } = options.columns[state.sort];
+    const side = state.down ? -1 : 1;
+    // What has no value goes last, whichever way the others run.
+    return state.rows.map((row) => [row, of(row)]).sort(([, a], [, b]) => {
+      if (missing(a) || missing(b)) return missing(a) - missing(b);
+      return side * (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
+    }).map(([row]) => row);
+  }
+
+  function show() {
+    for (const [index, cell] of [...head.children].entries())
+      cell.setAttribute("aria-sort", index !== state.sort ? "none" : state.down ? "descending" : "ascending");
+    state.shown = sorted();
+    const rows = state.shown.slice(0, state.most);
+    body.replaceChildren(...rows.map(makeRow));
+    const left = state.shown.length - rows.length;
+    more.hidden = left === 0;
+    more.textContent = `${left} more rows: show 400 of them`;
+    mark(state.current, false);
+  }
+
+  function makeRow(row) {
+    const cells = options.columns.map((column) => el("td", { class: [column.number && "number", column.wide && "wide"].filter(Boolean).join(" ") || null }, column.show ? column.show(row) : column.of(row)));
+    return el("tr", {
+      "data-key": String(options.key(row)), tabindex: "-1",
+      onclick: () => options.choose(row),
+      onmouseenter: () => options.hover?.(row), onmouseleave: () => options.hover?.(null),
+    }, cells);
+  }
+
+  /** Shows which row is chosen; the chosen one is where the keyboard enters the table. */
+  function mark(key, into = true) {
+    state.current = key;
+    const wanted = String(key);
+    let found = null;
+    for (const row of body.children) {
+      const here = row.dataset.key === wanted;
+      row.setAttribute("aria-selected", String(here));
+      row.tabIndex = -1;
+      if (here) found = row;
+    }
+    const entry = found || body.firstElementChild;
+    if (entry) entry.tabIndex = 0;
+    if (found && into) reveal(frame, found);
+  }
+
+  body.addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const here = event.target.closest("tr");
+    if (!here || (!step && event.key !== "Enter" && event.key !== " ")) return;
+    event.preventDefault();
+    const next = step ? (step > 0 ? here.nextElementSibling : here.previousElementSibling) : here;
+    if (!next) return;
+    options.choose(state.shown[[...body.children].indexOf(next)]);
+    [...body.children].find((row) => row.dataset.key === next.dataset.key)?.focus({ preventScroll: true });
+  });
+
+  return {
+    frame, mark,
+    set(rows) {
+      state.rows = rows;
+      show();
+    },
+    sortBy(index, down) {
+      state.sort = index;
+      state.down = down;
+    },
+    shown: () => state.shown,
+  };
+}
+
+/** Scrolls a frame, and only the frame, until a row can be seen below the sticky head. */
+function reveal(frame, row) {
+  const top = row.offsetTop - 34;
+  if (top < frame.scrollTop) frame.scrollTop = top;
+  else if (row.offsetTop + row.offsetHeight > frame.scrollTop + frame.clientHeight) frame.scrollTop = row.offsetTop + row.offsetHeight - frame.clientHeight;
+}
