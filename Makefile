@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint docs clean
+.PHONY: demo test browser-test lint docs clean
 
 demo: $(VENV)/.installed  ## Install, reproduce the paper's figure, fetch SmolLM2 and score a dozen prompts on a circuit of it.
 	$(BIN)/eics toy --out demo
@@ -16,10 +16,15 @@ demo: $(VENV)/.installed  ## Install, reproduce the paper's figure, fetch SmolLM
 test: $(VENV)/.installed-dev  ## Install and run all tests, the examples of README and docstrings among them.
 	$(BIN)/python -m pytest -n 2
 
-lint: $(VENV)/.installed-dev  ## Linter, formatter and type checker, as CI runs them.
+browser-test: $(VENV)/.installed-browser  ## The report in a real browser; needs chromium (apt-get install chromium).
+	$(BIN)/python -m pytest tests/browser/test_report_page.py
+
+lint: $(VENV)/.installed-dev  ## Linters, formatter and type checker, as CI runs them.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	mkdir -p build && $(BIN)/python -c "from eics.report.page import script; print(script())" > build/report.js
+	$(BIN)/oxlint --deny-warnings build/report.js
 
 docs: demo  ## Make the figures of README and docs anew.
 	cp demo/toy.png demo/toy-general.png demo/toy-protocol.png docs/
@@ -41,4 +46,8 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) --editable '.[dev]'
+	touch $@
+
+$(VENV)/.installed-browser: $(VENV)/.installed-dev
+	$(PIP) --editable '.[dev,browser]'
 	touch $@

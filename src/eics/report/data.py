@@ -1,8 +1,8 @@
 """Everything that the page shows as one object of JSON types, as small as can be.
 
 Edges and nodes are lists in the order of their circuit, which is stored once. Of an edge the page needs its share and
-its cosine; its residual is the share of the record's `total`. These go as half-precision numbers in base64, about five
-letters for each edge of each prompt.
+its cosine; its residual is the share of the record's `total`. The share's root and the cosine go as half-precision
+numbers in base64, about five letters for each edge of each prompt.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from eics.errors import CircuitError
 from eics.options import PAPER, PRESETS
 from eics.report import sentences
 from eics.report.graph import draw_graph
-from eics.report.packing import halves, short, shorts, singles
+from eics.report.packing import halves, roots, short, shorts, singles
 from eics.result import EdgeTerm, Score, Scores
 
 NUMBERS = ("eics", "c_sh", "consistency", "dei", "dei_norm", "ei_macro", "emergence_ratio", "percentile")
@@ -209,7 +209,7 @@ def _record(
         },
         "consistent": consistent,
         "total": short(_total(score)),
-        "share": halves(None if e is None else 0.0 if consistent else e.share for e in edges),
+        "share": roots(None if e is None else 0.0 if consistent else e.share for e in edges),
         "cosine": _cosines(edges),
         "norm": _packed(score.norms, nodes),
         "ei": _packed(score.ei_parts, nodes),

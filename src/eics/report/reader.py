@@ -122,7 +122,7 @@ class _Record:
             "tokens": self._tokens(),
             "node_positions": self._positions(),
             "label": label if isinstance(label := self.raw.get("label"), str | int | float) else None,
-            "seed": seed if isinstance(seed := self.raw.get("seed"), int) else None,
+            **{name: n if isinstance(n := self.raw.get(name), int) else None for name in ("seed", "forward_passes")},
         }
         assert set(known) <= {field.name for field in fields(Score)}
         return Score.from_record({"version": RECORD_VERSION} | known)
@@ -205,8 +205,9 @@ class _Record:
         curve = self.raw.get("curve")
         if not isinstance(curve, dict):
             return None
-        found = {name: _all_finite(curve.get(name)) for name in ("alpha", "dei", "zeros")}
-        if not found["alpha"] or len(found["alpha"]) != len(found["dei"]) or min(found["alpha"]) <= 0:
+        found = {name: _all_finite(curve[name]) for name in ("alpha", "dei", "ei_macro", "zeros") if name in curve}
+        alphas = found.get("alpha") or [0.0]
+        if len(alphas) != len(found.get("dei", ())) or len(alphas) < 2 or min(alphas) <= 0:
             self.say("the curve cannot be read")
             return None
         return found

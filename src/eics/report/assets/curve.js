@@ -29,7 +29,7 @@ function drawCurve(record) {
     const at = x(record.alpha);
     const side = at > width - 120 ? "end" : "start";
     picture.append(svg("g", { class: "chosen" }, svg("line", { x1: at, x2: at, y1: top, y2: height - bottom }), svg("circle", { cx: at, cy: y(between(grid, dei, record.alpha)), r: 4.5 }),
-      svg("text", { x: at + (side === "end" ? -6 : 6), y: top + 4, "text-anchor": side }, `alpha ${text(record.alpha, 3)}: ${text(between(grid, dei, record.alpha), 3)} nats`)));
+      svg("text", { x: at + (side === "end" ? -6 : 6), y: top + 20, "text-anchor": side }, `alpha ${text(record.alpha, 3)}: ${text(between(grid, dei, record.alpha), 3)} nats`)));
   }
   return picture;
 }

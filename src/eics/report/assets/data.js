@@ -14,8 +14,8 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const NUMBER = Object.fromEntries(DATA.numbers.map((name, index) => [name, index]));
 
 /** Bytes of base64 text. */
-function bytes(text) {
-  const raw = atob(text || "");
+function bytes(packed) {
+  const raw = atob(packed || "");
   const view = new DataView(new ArrayBuffer(raw.length));
   for (let i = 0; i < raw.length; i++) view.setUint8(i, raw.charCodeAt(i));
   return view;
@@ -30,13 +30,13 @@ function half(bits) {
   return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
 }
 
-function halves(text) {
-  const view = bytes(text);
+function halves(packed) {
+  const view = bytes(packed);
   return Array.from({ length: view.byteLength / 2 }, (_, i) => half(view.getUint16(2 * i, true)));
 }
 
-function singles(text) {
-  const view = bytes(text);
+function singles(packed) {
+  const view = bytes(packed);
   return Array.from({ length: view.byteLength / 4 }, (_, i) => view.getFloat32(4 * i, true));
 }
 
@@ -45,7 +45,7 @@ const decoded = new Map();
 /** The lists of a record, by edge or by node in the circuit's order; nan where there is no number. */
 function unpack(/** @type {Entry} */ record) {
   if (!decoded.has(record)) {
-    const lists = { share: halves(record.share), cosine: halves(record.cosine) };
+    const lists = { share: halves(record.share).map((root) => Math.sign(root) * root ** 2), cosine: halves(record.cosine) };
     for (const name of ["norm", "ei", "branch", "nodeShare", "nodeResidual"]) lists[name] = singles(record[name]);
     if (record.curve) lists.dei = singles(record.curve.dei);
     decoded.set(record, lists);

@@ -26,7 +26,7 @@ function distribution(name, records, labels, chosen, choose) {
   const picture = svg("svg", { class: "spread", viewBox: `0 0 ${WIDE} ${rows.length * TALL + 20}`, role: "img", "aria-label": `Distribution of ${NAMES[name]}` });
   for (const [index, label] of rows.entries()) {
     const group = known.filter((record) => label === null || (record.label ?? "no label") === label);
-    picture.append(...row(group, name, x, bin, (index + 1) * TALL - 4, labelColour(index), chosen, choose));
+    picture.append(...spreadRow(group, name, x, bin, (index + 1) * TALL - 4, labelColour(index), chosen, choose));
   }
   const base = rows.length * TALL;
   const ends = [low, (low + high) / 2, high];
@@ -34,7 +34,7 @@ function distribution(name, records, labels, chosen, choose) {
   return el("figure", { class: "distribution" }, el("figcaption", {}, NAMES[name]), picture);
 }
 
-function row(group, name, x, bin, base, colour, chosen, choose) {
+function spreadRow(group, name, x, bin, base, colour, chosen, choose) {
   const found = [svg("line", { x1: 8, x2: WIDE - 8, y1: base, y2: base, class: "axis" })];
   const bins = Array.from({ length: BINS }, () => []);
   for (const record of group) bins[bin(value(record, name))].push(record);

@@ -7,7 +7,7 @@ function makePrompts(state, choose) {
   const labelled = DATA.records.some((record) => record.label !== undefined);
   const answered = DATA.records.some((record) => record.answer !== undefined);
   const has = (name) => DATA.records.some((record) => !missing(value(record, name)));
-  const number = (name, title) => ({ name: NAMES[name], title, number: true, of: (record) => value(record, name), show: (record) => shown(record, name) });
+  const number = (name, title) => ({ name: NAMES[name], title, number: true, of: (record) => value(record, name), show: (record) => shownNumber(record, name) });
   const columns = [
     { name: "prompt", wide: true, of: (record) => String(record.id), show: (record) => [el("b", {}, String(record.id)), " ", el("span", { class: "dim" }, cut(promptText(record), 90))] },
     answered && { name: "answer", of: (record) => record.answer ?? null, show: (record) => record.answer ?? "" },
@@ -78,7 +78,7 @@ function makePrompts(state, choose) {
 
 const promptText = (record) => record.prompt ?? (record.tokens ? record.tokens.join("") : "");
 
-function shown(record, name) {
+function shownNumber(record, name) {
   const error = record.errors?.[name];
   return el("span", { title: error ? `standard error ${text(error, 2)}` : null }, text(value(record, name)));
 }

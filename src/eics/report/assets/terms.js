@@ -13,19 +13,19 @@ function describe(record, term) {
       el("b", {}, edgeName(circuit, i)),
       carries
         ? el("dl", {}, line("share of inconsistency", percent(lists.share[i])), line("squared residual", text(lists.share[i] * record.total, 3)),
-          line("cosine of ρ a_u and a_v", known(lists.cosine[i], (c) => text(c, 3))), line("attribution", known(circuit.edges[i][3])), line("EI of the branch", known(lists.branch[i], nats)))
+          line("cosine of ρ a_u and a_v", known(lists.cosine[i], (c) => text(c, 3))), line("attribution", known(circuit.edges[i][3])), line("EI of the branch", known(lists.branch[i], inNats)))
         : el("p", {}, "carries nothing under this linearization"),
     ];
   }
   const [name, , , kind, positions] = circuit.nodes[i];
   return [
     el("b", {}, name), " ", el("span", { class: "dim" }, { head: "attention head", mlp: "MLP", input: "embeddings", logits: "read-out" }[kind] ?? ""),
-    el("dl", {}, line("EI", known(lists.ei[i], nats)), line("norm of a_v", known(lists.norm[i])), line("share of C_sh", known(lists.nodeShare[i], percent)),
+    el("dl", {}, line("EI", known(lists.ei[i], inNats)), line("norm of a_v", known(lists.norm[i])), line("share of C_sh", known(lists.nodeShare[i], percent)),
       line("squared residual", known(lists.nodeResidual[i])), line("positions", positions ? positions.map((t) => tokenAt(record, t)).join(", ") : null)),
   ];
 }
 
-const nats = (number) => `${text(number)} nats`;
+const inNats = (number) => `${text(number)} nats`;
 const tokenAt = (record, position) => (record.tokens?.[position] === undefined ? String(position) : `${position} “${record.tokens[position]}”`);
 
 const bar = (share, most) => el("span", { class: "bar" }, el("i", { style: { width: `${100 * clamp(share / most, 0, 1)}%`, background: heat(share / most) } }));
@@ -45,7 +45,7 @@ function edgeTable(record, other, limit, actions) {
     !other && { name: "residual", title: "squared, in the metric of the run", number: true, of: (i) => lists.share[i] * record.total, show: (i) => text(lists.share[i] * record.total, 3) },
     { name: other ? `share, ${cut(String(record.id), 9)}` : "share", title: "of all edges' squared residuals", number: true, of: (i) => lists.share[i], show: (i) => [bar(lists.share[i], most), percent(lists.share[i])] },
     other && { name: `share, ${cut(String(other.id), 9)}`, number: true, of: (i) => theirs.share[i], show: (i) => [bar(theirs.share[i], most), percent(theirs.share[i])] },
-    other && { name: "difference", title: "sorted by size", number: true, of: (i) => Math.abs(difference(i)), show: (i) => percent(difference(i)) },
+    other && { name: "difference", title: `${other.id} minus ${record.id}; sorted by size`, number: true, of: (i) => Math.abs(difference(i)), show: (i) => percent(difference(i)) },
     !other && lists.cosine.length && { name: "cosine", title: "of rho a_u and a_v", number: true, of: (i) => lists.cosine[i], show: (i) => text(lists.cosine[i], 2) },
   ].filter(Boolean);
   return termTable("edge", "Edges", columns, order.slice(0, limit), actions);

@@ -1,0 +1,239 @@
+"""The report in a browser: it loads, asks for nothing, and does what it says."""
+
+import json
+import time
+
+import pytest
+
+from eics.report import write_report
+from report_records import HOSTILE, make_circuit, make_scores, usual_scores
+
+SCORES = usual_scores()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    write_report(SCORES, path, source="scores.jsonl")
+    return path
+
+
+@pytest.fixture
+def page(open_page, report):
+    return open_page(report)
+
+
+def column(page, place, index):
+    return [text.strip() for text in page.locator(f"{place} tbody td:nth-child({index})").all_inner_texts()]
+
+
+def head(page, place, name):
+    return page.locator(f"{place} thead button", has_text=name)
+
+
+def literal():
+    return [score for score in SCORES if score.residual in ("edge", None)]
+
+
+def chosen(page):
+    return page.locator("#terms tr[aria-selected=true] td:first-child").all_inner_texts()
+
+
+def test_it_opens_on_the_run_all_prompts_and_one(page):
+    assert page.locator("h2").all_inner_texts() == ["The run", "All prompts", "One prompt"]
+    run = page.locator("#run").inner_text()
+    for said in ("made-up", "lanczos", "The paper's prior.", "exact, to rounding", "clipped", "Norm layers annihilate"):
+        assert said in run
+    assert page.locator("#all tbody tr").count() == len(literal())
+    assert page.locator("#circuit .edge").count() == len(SCORES[0].edges)
+    assert page.locator("#circuit .node").count() == len(SCORES[0].norms)
+
+
+def test_sorting(page):
+    eics = head(page, "#all", "EICS")
+    eics.click()
+    order = sorted((s for s in literal() if s.eics is not None), key=lambda s: -s.eics)
+    found = column(page, "#all", 1)
+    assert found[0].startswith(order[0].id)
+    assert found[-1].startswith("too long")  # what has no number is last
+    assert page.locator("#all th[aria-sort=descending]").count() == 1
+    eics.click()
+    found = column(page, "#all", 1)
+    assert found[-2].startswith(order[0].id)
+    assert found[-1].startswith("too long")
+
+
+def test_filtering(page):
+    page.fill("#find", "p3")
+    assert [name.split()[0] for name in column(page, "#all", 1)] == ["p3"]
+    assert "1 of 8 prompts" in page.locator("#all [role=status]").inner_text()
+    page.fill("#find", "")
+    page.select_option("#filter-status", "failed")
+    assert column(page, "#all", 1) == ["too long"]
+    page.select_option("#filter-status", "")
+    page.select_option("#filter-label", "invented")
+    assert [name.split()[0] for name in column(page, "#all", 1)] == ["p1", "p3", "p5"]
+    assert page.locator(".distributions .dot").count() > 0
+
+
+def test_an_edge_chosen_in_the_table_lights_up_in_the_picture(page):
+    score = SCORES[0]
+    page.locator("#terms tbody tr").nth(2).click()
+    assert page.locator("#circuit .edge.lit").count() == 1
+    detail = page.locator("#detail").inner_text()
+    assert str(score.edges[2]) in detail
+    assert f"{score.edges[2].share:.1%}" in detail
+    assert f"{abs(score.edges[2].cosine):.3g}" in detail
+
+
+def test_an_edge_chosen_in_the_picture_is_marked_in_the_table(page):
+    index = page.locator("#circuit .edge").last.get_attribute("data-edge")
+    page.locator(f"#circuit .edge[data-edge='{index}'] .hit").dispatch_event("click")
+    assert chosen(page) == [str(SCORES[0].edges[0])]  # the worst is drawn last
+    page.locator("#circuit .node", has_text="m1").first.click()
+    assert chosen(page) == ["m1"]
+    detail = page.locator("#detail").inner_text()
+    assert f"{SCORES[0].ei_parts['m1']:.4g} nats" in detail
+    assert f"{SCORES[0].norms['m1']:.4g}" in detail
+    assert page.locator("#circuit .edge.lit").count() == sum("m1" in (e.source, e.target) for e in SCORES[0].edges)
+
+
+def test_hover_shows_the_numbers(page):
+    page.locator("#circuit .edge").last.locator(".hit").dispatch_event("mousemove", {"clientX": 300, "clientY": 300})
+    tip = page.locator("#tip").inner_text()
+    for said in (
+        str(SCORES[0].edges[0]),
+        "squared residual",
+        "cosine",
+        f"{SCORES[0].edges[0].attribution:.4g}".lstrip("-"),
+    ):
+        assert said in tip
+    page.locator("#circuit .edge").last.locator(".hit").dispatch_event("mouseleave")
+    assert page.locator("#tip").is_hidden()
+
+
+def test_the_keyboard_reaches_edges_and_nodes(page):
+    page.locator("#circuit").focus()
+    for key, name in (("ArrowDown", str(SCORES[0].edges[0])), ("ArrowDown", str(SCORES[0].edges[1]))):
+        page.keyboard.press(key)
+        assert chosen(page) == [name]
+    page.keyboard.press("ArrowRight")
+    assert chosen(page) == ["input"]
+    page.keyboard.press("ArrowRight")
+    assert chosen(page) == ["a0.h0"]
+    page.keyboard.press("Escape")
+    assert chosen(page) == []
+    page.locator("#all tbody tr[tabindex='0']").focus()
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#all tr[aria-selected=true]").inner_text().startswith("p1")
+    assert "p1" in page.locator("#one .prompt").inner_text()
+
+
+def test_switching_prompts_changes_everything_about_one(page):
+    page.locator("#all tbody tr").nth(3).click()
+    score = literal()[3]
+    assert score.tokens[3].strip() in page.locator("#one .prompt").inner_text()
+    assert column(page, "#terms", 1)[:3] == [str(edge) for edge in score.edges[:3]]
+    page.get_by_label("Previous prompt").click()
+    assert column(page, "#terms", 1)[0] == str(literal()[2].edges[0])
+    page.select_option("#pick", label="too long")
+    assert "at most 32 tokens" in page.locator("#one").inner_text()
+    assert page.locator("#circuit").count() == 0
+
+
+def test_two_prompts_edge_by_edge(page):
+    page.select_option("#against", index=2)
+    other = literal()[2]
+    assert page.locator("#compare .point").count() == len(other.edges)
+    theirs = {str(edge): edge.share for edge in other.edges}
+    first = SCORES[0].edges[0]
+    cells = page.locator("#terms tbody tr").first.locator("td").all_inner_texts()
+    assert cells[0] == str(first)
+    assert f"{theirs[str(first)]:.1%}" in cells[2] or theirs[str(first)] < 0.01
+    head(page, "#terms", "difference").click()
+    largest = max(SCORES[0].edges, key=lambda edge: abs(theirs[str(edge)] - edge.share))
+    assert column(page, "#terms", 1)[0] == str(largest)
+    page.locator("#compare .point").first.dispatch_event("click")
+    assert len(chosen(page)) == 1
+
+
+def test_the_curve_has_its_alpha_and_its_zero(page):
+    text = page.locator("#curve").text_content()
+    assert "alpha 1:" in text
+    assert f"0 at {SCORES[0].curve['zeros'][0]:.3g}" in text
+
+
+def test_the_other_configuration(page):
+    page.get_by_role("radio", name="Well-posed").click()
+    assert page.get_by_role("radio", name="Well-posed").get_attribute("aria-checked") == "true"
+    assert "Norm layers annihilate" not in page.locator("#run").inner_text()
+    companion = SCORES[1]
+    assert column(page, "#terms", 1)[0] == companion.nodes[0].node
+    page.locator("#tab-edge").click()
+    assert column(page, "#terms", 1)[0] == str(companion.edges[0])
+    assert page.locator(".token.out").count() == 1  # no_sink leaves the first one out
+
+
+def test_positions_of_a_node_are_marked_in_the_prompt(page):
+    page.locator("#circuit .node", has_text="a1.h0").first.click()
+    assert page.locator(".token.lit").all_inner_texts() == [" capital", " of"]
+    assert "@1,2" in page.locator("#circuit").text_content()
+
+
+def test_text_of_a_prompt_is_text(page):
+    page.locator("#all tbody tr", has_text="bold").click()
+    assert page.title() == "EICS · made-up · made-up.json"
+    assert page.locator("b b, img").count() == 0
+    assert "<script>" in page.locator("#one .prompt").inner_text()
+    assert HOSTILE[:30] in page.locator("#all").inner_text()
+
+
+def test_light_and_dark(open_page, report):
+    light, dark = (open_page(report, color_scheme=scheme) for scheme in ("light", "dark"))
+    colour = "getComputedStyle(document.body).backgroundColor"
+    assert light.evaluate(colour) != dark.evaluate(colour)
+    before = light.locator("#circuit .edge .line").last.get_attribute("stroke")
+    light.locator("#theme").click()
+    assert light.evaluate(colour) == dark.evaluate(colour)
+    assert light.locator("#circuit .edge .line").last.get_attribute("stroke") != before
+
+
+def test_width_and_colour_are_two_channels(page):
+    """Widths order the edges by attribution, whatever their share is."""
+    lines = page.locator("#circuit .edge .line").evaluate_all(
+        "lines => lines.map(l => [Number(l.parentNode.dataset.edge), Number(l.getAttribute('stroke-width'))])"
+    )
+    data = json.loads(page.locator("#data").text_content())
+    sizes = {index: abs(edge[3]) for index, edge in enumerate(data["circuits"][0]["edges"])}
+    order = [index for index, _ in sorted(lines, key=lambda line: line[1])]
+    assert order == sorted(order, key=lambda index: sizes[index])
+
+
+def test_large_circuits_are_thinned_and_stay_fluid(open_page, tmp_path):
+    circuit = make_circuit(16, 2, 756)
+    assert len(circuit.edges) == 756
+    write_report(make_scores(circuit, 3), tmp_path / "big.html")
+    page = open_page(tmp_path / "big.html")
+    assert page.locator("#circuit .edge").count() == 150
+    assert "Showing the 150 worst of 756 edges" in page.locator("#thin").inner_text()
+    page.locator("#thin button", has_text="150 more").click()
+    assert page.locator("#circuit .edge").count() == 300
+    page.locator("#thin button", has_text="all").click()
+    assert page.locator("#circuit .edge").count() == 756
+    took = page.evaluate("""() => {
+      const start = performance.now();
+      const edges = document.querySelectorAll("#circuit .edge");
+      for (let i = 0; i < 20; i++) edges[i * 30].dispatchEvent(new MouseEvent("mousemove"));
+      return (performance.now() - start) / 20;
+    }""")
+    assert took < 50, f"{took} ms for each move of the mouse"
+    start = time.perf_counter()
+    page.locator("#all tbody tr").nth(1).click()
+    assert time.perf_counter() - start < 2
+
+
+def test_notes_are_shown(open_page, tmp_path):
+    write_report([], tmp_path / "none.html", notes=["Line 3: <i>cut off</i>."])
+    page = open_page(tmp_path / "none.html")
+    assert "<i>cut off</i>" in page.locator("#notes").inner_text()
+    assert "no record that can be read" in page.locator("#run").inner_text()

@@ -1,0 +1,302 @@
+"""The report's data and page, without a browser; tests/browser looks at the page itself."""
+
+import dataclasses
+import json
+import re
+import struct
+import subprocess
+import sys
+from base64 import b64decode
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import eics
+from eics.cli import main
+from eics.report import build_page, read_readable, report_data, write_report
+from eics.report.packing import halves, singles
+from eics.report.sentences import alpha_sentence, exactness, warnings
+from eics.result import EdgeTerm, Scores, failed
+from report_records import HOSTILE, make_circuit, make_score, make_scores, usual_scores
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(main, ["report", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result.output
+
+
+def data_of(page: str):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
+
+
+def floats(text: str, kind: str) -> list[float]:
+    raw = b64decode(text)
+    return list(struct.unpack(f"<{len(raw) // struct.calcsize(kind)}{kind}", raw))
+
+
+@pytest.mark.parametrize("name", ["scores.jsonl", "scores.parquet"])
+def test_a_page_from_the_records_alone(tmp_path, name):
+    scores = usual_scores()
+    eics.write_records(scores, tmp_path / name)
+    said = run(tmp_path / name, "--out", tmp_path / "report.html")
+    assert f"{len(scores)} records" in said
+    data = data_of((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert data == json.loads(json.dumps(report_data(scores, source=name)))
+    assert data["notes"] == []
+
+
+def test_no_torch_is_needed(tmp_path):
+    eics.write_records(usual_scores(), tmp_path / "s.jsonl")
+    program = (
+        "import sys\nsys.modules['torch'] = sys.modules['transformers'] = sys.modules['matplotlib'] = None\n"
+        "from eics.cli import main\nmain(['report', 's.jsonl', '--out', 'r.html'], standalone_mode=False)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path, capture_output=True)
+    assert (tmp_path / "r.html").exists()
+
+
+def test_the_page_asks_for_nothing():
+    page = build_page(report_data(usual_scores()))
+    code = page.replace("http://www.w3.org/2000/svg", "")  # a name, not an address
+    code = re.sub(r'<script type="application/json".*?</script>', "", code, flags=re.S)
+    assert not re.search(r"https?:|//[a-z]+\.|\bsrc=|@import|url\(", code)
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\(", code)
+    assert "default-src 'none'" in page
+
+
+def test_text_is_escaped():
+    score = dataclasses.replace(usual_scores()[0], id="</script><b>", prompt=HOSTILE, model="<i>", answer="<!--")
+    page = build_page(report_data([score], notes=["<u>"], source="<s>"))
+    assert page.count("<script") == 2
+    assert page.count("</script>") == 2
+    assert "<i>" not in page
+    assert "<!--" not in page
+    assert "<title>EICS · &lt;i&gt;" in page
+    assert data_of(page)["records"][0]["prompt"] == HOSTILE
+    build_page(report_data([dataclasses.replace(score, prompt="half a pair: \ud83d")])).encode("utf-8")
+
+
+def test_it_stays_small(tmp_path):
+    """500 prompts on a complete circuit of 50 nodes: every node has every upstream node as parent."""
+    circuit = make_circuit(16, 2)
+    assert len(circuit.nodes) == 50
+    few = make_scores(circuit, 4)
+    many = Scores(dataclasses.replace(few[i % 4], id=f"prompt {i}") for i in range(500))
+    write_report(many, tmp_path / "big.html")
+    assert (tmp_path / "big.html").stat().st_size < 5e6
+
+
+def test_numbers_survive():
+    scores = usual_scores()
+    data = report_data(scores)
+    circuit = data["circuits"][0]
+    names = [node[0] for node in circuit["nodes"]]
+    record, score = data["records"][0], scores[0]
+    edges = [
+        (names[source], names[target], port, attribution) for source, target, port, attribution, _ in circuit["edges"]
+    ]
+    known = {(e.source, e.target, e.port): e for e in score.edges}
+    share, cosine = [r**2 for r in floats(record["share"], "e")], floats(record["cosine"], "e")
+    for (source, target, port, attribution), s, c in zip(edges, share, cosine, strict=True):
+        edge = known[source, target, port]
+        assert s == pytest.approx(edge.share, rel=1e-3, abs=4e-9)
+        assert s * record["total"] == pytest.approx(edge.residual, rel=1e-3, abs=4e-9 * record["total"])
+        assert c == pytest.approx(edge.cosine, abs=1e-3)
+        assert attribution == edge.attribution
+    norms = dict(zip(names, floats(record["norm"], "f"), strict=True))
+    assert norms == pytest.approx(score.norms, rel=1e-6)
+    assert record["values"][data["numbers"].index("c_sh")] == pytest.approx(score.c_sh, rel=1e-5)
+    assert data["grids"][record["curve"]["grid"]] == pytest.approx(score.curve["alpha"], rel=1e-4)
+    assert floats(record["curve"]["dei"], "f") == pytest.approx(score.curve["dei"], rel=1e-6)
+
+
+def test_packing_is_numpys():
+    values = [0.0, 1.0, -0.5, 1e-5, 0.333, 7e4, None]
+    expected = np.clip(np.array([np.nan if v is None else v for v in values]), -65504, 65504).astype("<f2")
+    assert np.array_equal(np.array(floats(halves(values), "e"), dtype="<f2"), expected, equal_nan=True)
+    assert np.isnan(floats(singles([None, 1e300]), "f")).all()
+
+
+def test_runs_are_told_apart():
+    data = report_data(usual_scores())
+    assert [run["label"] for run in data["runs"]] == ["Literal (preset paper)", "Well-posed"]
+    assert [run["byNode"] for run in data["runs"]] == [False, True]
+    assert len(data["circuits"]) == 1
+    other = report_data([*usual_scores(), make_score(make_circuit(2), "x", 1, model="another")])
+    assert len({run["label"] for run in other["runs"]}) == len(other["runs"]) == 3
+    assert len(other["circuits"]) == 2
+
+
+def test_edges_that_carry_nothing_are_kept_from_the_other_run():
+    circuit = eics.Circuit(["input->a0.h0<q>", "input->a0.h0<v>", "a0.h0->logits"])
+    both = [make_score(circuit, 0, 1, preset) for preset in ("well-posed", "paper")]
+    data = report_data(both)
+    assert len(data["circuits"][0]["edges"]) == 3
+    shares = [floats(record["share"], "e") for record in data["records"]]
+    assert [np.isnan(share).sum() for share in shares] == [1, 0]
+
+
+def test_a_consistent_prompt_blames_nobody():
+    chain = eics.LinearCircuit({"x->y": [[2.0]], "y->z": [[3.0]]}, {"x": [1.0], "y": [2.0], "z": [6.0]})
+    record = report_data([eics.score(chain)])["records"][0]
+    assert record["consistent"] is True
+    assert floats(record["share"], "e") == [0.0, 0.0]
+
+
+def lines(tmp_path, *texts):
+    path = tmp_path / "bad.jsonl"
+    path.write_text("".join(texts), encoding="utf-8")
+    return path
+
+
+def line(**changes):
+    record = make_score(make_circuit(1, 1), "good", 3).to_record() | changes
+    return json.dumps({key: value for key, value in record.items() if value != "DROP"}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "left"),
+    [
+        (line()[:300], "Line 2: cut off, perhaps by a killed run; left out.", 0),
+        ("not json\n", "Line 2: not JSON; left out.", 0),
+        ("[1, 2]\n", "Line 2: no record; left out.", 0),
+        ("1" + "0" * 5000 + "\n", "Line 2: not JSON; left out.", 0),
+        (line(id="DROP"), "Line 2: the field 'id' is missing; the line's number stands for it.", 1),
+        (line(status="DROP"), "Line 2: the field 'status' is missing.", 1),
+        (line(status="fine"), "Line 2: the status 'fine' is not known.", 1),
+        (line(version=2), "Line 2: version 2 is not known here (1 is); read as far as it goes: update eics.", 1),
+        (line(version="DROP"), "Line 2: no version; read as far as it goes.", 1),
+        (line(c_sh="DROP", dei="many"), "Line 2: the numbers c_sh, dei cannot be read.", 1),
+        (line(eics=float("nan")), "Line 2: the number eics cannot be read.", 1),
+        (line(alpha=[1]), "Line 2: alpha is not a finite number.", 1),
+        (line(edges=[{"source": "input"}, 3]), "Line 2: 2 of 2 edges lack a field; left out.", 1),
+        (line(edges="none"), "Line 2: edges cannot be read.", 1),
+        (line(norms={"m0": "big"}), "Line 2: a part of norms cannot be read.", 1),
+        (line(curve={"alpha": [1, 2], "dei": [1]}), "Line 2: the curve cannot be read.", 1),
+    ],
+)
+def test_what_cannot_be_read_is_said(tmp_path, text, says, left):
+    path = lines(tmp_path, line(), text)
+    found = read_readable(path)
+    assert list(found.notes) == [says]
+    assert len(found.scores) == 1 + left
+    assert found.scores[0] == make_score(make_circuit(1, 1), "good", 3)
+    said = run(path, "--out", tmp_path / "r.html")
+    assert says in said
+    assert says in data_of((tmp_path / "r.html").read_text(encoding="utf-8"))["notes"]
+
+
+def test_the_same_trouble_is_said_once(tmp_path):
+    found = read_readable(lines(tmp_path, line(), *["{\n"] * 9))
+    assert found.notes == ("Lines 2, 3, 4, 5, 6, 7 and 3 more: not JSON; left out.",)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 and no more", bytes(range(128, 256)), b"\n\n"])
+def test_a_file_without_records_gives_a_page_that_says_so(tmp_path, content):
+    (tmp_path / "x.jsonl").write_bytes(content)
+    run(tmp_path / "x.jsonl", "--out", tmp_path / "r.html")
+    assert data_of((tmp_path / "r.html").read_text(encoding="utf-8"))["records"] == []
+
+
+def test_newer_records_may_have_anything_in_them(tmp_path):
+    odd = {
+        "version": 9,
+        "id": {"a": 1},
+        "status": None,
+        "edges": {},
+        "nodes": 3,
+        "tokens": "abc",
+        "circuit": [],
+        "seed": {},
+    }
+    odd |= {
+        "curve": {"alpha": "x"},
+        "diagnostics": 7,
+        "label": [1],
+        "prompt": 5,
+        "stderr": [1],
+        "node_positions": {"a": 1},
+    }
+    found = read_readable(lines(tmp_path, json.dumps(odd) + "\n"))
+    assert found.scores[0].status == "failed"
+    build_page(report_data(found.scores, notes=found.notes))
+
+
+def test_edges_that_make_no_circuit_are_listed(tmp_path):
+    score = make_score(make_circuit(1, 1), 0, 1)
+    cycle = dataclasses.replace(
+        score, edges=(EdgeTerm("x", "y", None, 1.0, 0.5), EdgeTerm("y", "x", None, 1.0, 0.5)), circuit=None
+    )
+    data = report_data([cycle])
+    assert "cannot be drawn: A circuit must have no cycle" in data["notes"][0]
+    assert [edge[:2] for edge in data["circuits"][0]["edges"]] == [["x", "y"], ["y", "x"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["none.jsonl", "--out", "r.html"], "No such file"),
+        (["{good}", "--out", "r.pdf"], "a .html file in a folder that exists"),
+        (["{good}", "--out", "none/r.html"], "a .html file in a folder that exists"),
+    ],
+)
+def test_what_no_report_can_be_made_of(tmp_path, monkeypatch, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    good = lines(tmp_path, line())
+    assert says in run(*(argument.format(good=good) for argument in arguments), code=2)
+
+
+def test_quiet(tmp_path):
+    assert run(lines(tmp_path, line(), "{\n"), "--out", tmp_path / "r.html", "--quiet") == ""
+
+
+def test_how_alpha_was_chosen():
+    score = make_score(make_circuit(1, 1), 0, 1)
+    calibrated = {"target": 0.35, "median": 0.35, "quartiles": [0.3, 0.4], "prompts": 9}
+    assert alpha_sentence([score]) == "The paper's prior."
+    assert alpha_sentence([dataclasses.replace(score, alpha=2.0)]) == "Given by the user."
+    assert "from 1 to 2" in alpha_sentence([score, dataclasses.replace(score, alpha=2.0)])
+    auto = dataclasses.replace(score, diagnostics={"alpha_calibration": calibrated})
+    assert "Calibrated on 9 prompts" in alpha_sentence([auto])
+    odd = dataclasses.replace(score, diagnostics={"alpha_calibration": {"prompts": 9}})
+    assert "Calibrated" in alpha_sentence([odd])
+    assert alpha_sentence([]) == "Not in the records."
+
+
+def test_what_is_exact_and_what_is_estimated():
+    score = make_score(make_circuit(1, 1), 0, 1)
+    assert "nothing was sampled" in exactness([dataclasses.replace(score, mode="exact")])[1]
+    assert "standard error of dEI is 0.1 nats" in exactness([score])[1]
+    assert "upper bound" in exactness([dataclasses.replace(score, mode="fast", stderr={})])[1]
+    assert exactness([dataclasses.replace(score, mode=None)]) == ["The records do not say how EI was computed."]
+
+
+def titles(*scores):
+    return [warning["title"] for warning in warnings(Scores(scores))]
+
+
+def test_warnings_are_plain_words():
+    score = make_score(make_circuit(1, 1), 0, 1)
+    calm = dataclasses.replace(score, status="ok", linearization="frozen", diagnostics={})
+    clipped = dataclasses.replace(calm, status="clipped", eics=0.0)
+    assert titles(calm) == []
+    assert titles(clipped) == ["Every score is 0"]
+    assert titles(calm, clipped) == ["1 of 2 scores were clipped"]
+    assert titles(failed(0, "too long"), calm) == ["1 of 2 prompts were not scored"]
+    assert titles(dataclasses.replace(calm, linearization="jacobian")) == ["Norm layers annihilate"]
+    assert titles(dataclasses.replace(calm, linearization="jacobian", model=None)) == []
+    for name, value, title in (
+        ("spectral_gap", 1e-7, "Tiny spectral gap"),
+        ("share_position_0", 0.9, "One token rules C_sh"),
+        ("share_top_edge", 0.8, "One edge rules"),
+        ("share_largest_part", 0.7, "One part rules EI"),
+        ("edges_left_out", 3, "3 edges carry nothing here"),
+    ):
+        assert titles(dataclasses.replace(calm, diagnostics={name: value})) == [title]
+    noisy = [dataclasses.replace(calm, eics=0.1 + i / 1000, stderr={"eics": 0.5}) for i in range(8)]
+    assert titles(*noisy) == ["Sampling noise"]
+    longer = [dataclasses.replace(calm, eics=i / 10, stderr={}, diagnostics={"length": i}) for i in range(8)]
+    assert titles(*longer) == ["The score follows the length"]
