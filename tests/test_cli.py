@@ -28,6 +28,8 @@ def test_nothing_heavy_before_it_is_needed():
         ["score", "--help"],
         ["models", "--help"],
         ["circuit", "draw", "--help"],
+        ["report", "--help"],
+        ["export", "--help"],
         ["--version"],
     ):
         code = f"from eics.cli import main\ntry: main({arguments!r})\nexcept SystemExit: pass"
@@ -109,6 +111,32 @@ def test_help_names_every_option():
     assert all(f"--{name}" in text for name in CHOICES if name != "readout")
 
 
+@pytest.fixture
+def single(tmp_path):
+    save_linear(build(5, density=0.6), tmp_path / "one.safetensors")
+    return tmp_path / "one.safetensors"
+
+
+def test_one_prompt_gets_a_bar_for_each_of_the_worst_edges(single, circuit):
+    output = CliRunner().invoke(main, ["score", "--circuit", str(single)], env={"COLUMNS": "80"}).output
+    assert max(map(len, output.splitlines())) <= 80
+    bars = output[output.index("Worst edges") :]
+    worst = eics.score(build(5, density=0.6)).edges
+    lines = [next(line for line in bars.splitlines() if f" {edge} " in f" {line} ") for edge in worst[:8]]
+    lengths = [line.count("█") for line in lines]
+    assert lengths[0] == 24
+    assert lengths == sorted(lengths, reverse=True)
+    assert f"{worst[0].share:.1%}" in lines[0]
+    assert f"({len(worst) - 8} more are not shown)" in " ".join(bars.split())
+    assert "Worst edges" not in run("score", "--circuit", circuit).output  # two prompts
+    assert "\x1b" not in output
+
+
+def test_score_makes_a_report(circuit, tmp_path):
+    assert run("score", "--circuit", circuit, "--preset", "both", "--report", tmp_path / "r.html").exit_code == 0
+    assert "Well-posed" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
 def test_quiet_says_nothing(circuit):
     assert run("score", "--circuit", circuit, "--quiet").output == ""
 
@@ -123,6 +151,7 @@ def test_quiet_says_nothing(circuit):
         (["--circuit", "{circuit}", "--mode", "quick"], "'exact', 'lanczos', 'fast'"),
         (["--circuit", "{circuit}", "--out", "x.csv"], "ending in .jsonl or .parquet"),
         (["--circuit", "{circuit}", "--out", "none/x.jsonl"], "folder for the records must exist"),
+        (["--circuit", "{circuit}", "--report", "r.pdf"], "a .html file in a folder that exists"),
         ([], "Missing option '--circuit'"),
     ],
 )

@@ -1,8 +1,7 @@
 """The result of scoring one prompt, and its record: plain numbers and names, no tensors."""
 
-import html
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -10,7 +9,6 @@ from eics.errors import RecordError
 
 RECORD_VERSION = 1
 STATUSES = ("ok", "clipped", "failed")
-_SHOWN_EDGES = 8
 
 
 @dataclass(frozen=True)
@@ -135,24 +133,22 @@ class Score:
         return f"{head}\n  {self.reason}" if self.reason else head
 
     def _repr_html_(self) -> str:
-        """A small table for notebooks; every text is escaped."""
-        if self.status == "failed":
-            return f"<p><b>{html.escape(str(self.id))}</b> failed: {html.escape(str(self.reason))}</p>"
-        names = ("eics", "consistency", "c_sh", "dei_norm", "dei", "ei_macro", "emergence_ratio", "alpha")
-        values = [(name, getattr(self, name)) for name in names]
-        numbers = "".join(f"<tr><th>{n}</th><td>{_number(v)}</td></tr>" for n, v in values if v is not None)
-        terms: Sequence[EdgeTerm | NodeTerm] = self.nodes or self.edges
-        rows = "".join(
-            f"<tr><td>{html.escape(str(term))}</td><td>{term.residual:.4g}</td><td>{term.share:.1%}</td></tr>"
-            for term in terms[:_SHOWN_EDGES]
-        )
-        what = "nodes" if self.nodes else "edges"
-        reason = f"<p>{html.escape(self.reason)}</p>" if self.reason else ""
-        title = f"EICS of {html.escape(str(self.id))} ({self.status})"
-        return (
-            f"<table><caption>{title}</caption>{numbers}</table>{reason}"
-            f"<table><tr><th>worst {what}</th><th>residual</th><th>share of C_sh</th></tr>{rows}</table>"
-        )
+        """A small card for notebooks; every text is escaped."""
+        from eics.notebook import score_html
+
+        return score_html(self)
+
+    def to_pandas(self) -> Any:
+        """The edges as a data frame, most inconsistent first."""
+        from eics.notebook import edges_frame
+
+        return edges_frame(self)
+
+    def plot(self, what: str = "circuit") -> Any:
+        """A matplotlib figure: `circuit`, `edges` (bars of the worst) or `curve` (dEI over alpha)."""
+        from eics.plots import plot_score
+
+        return plot_score(self, what)
 
 
 def _known(kind: type[EdgeTerm | NodeTerm], term: Any) -> dict[str, Any]:
@@ -183,14 +179,21 @@ class Scores(list[Score]):
         return "\n".join([f"Scores of {len(self)} prompts", *(f"  {score!r}" for score in self)])
 
     def _repr_html_(self) -> str:
-        names = ("id", "eics", "c_sh", "dei_norm", "dei", "status")
-        head = "".join(f"<th>{name}</th>" for name in names)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(_number(getattr(s, name)))}</td>" for name in names) + "</tr>"
-            for s in self
-        )
-        notes = "".join(f"<p>{html.escape(line)}</p>" for line in self.summary())
-        return f"<table><tr>{head}</tr>{rows}</table>{notes}"
+        from eics.notebook import scores_html
+
+        return scores_html(self)
+
+    def to_pandas(self) -> Any:
+        """A data frame with a row for each prompt: what is a single number or text."""
+        from eics.notebook import scores_frame
+
+        return scores_frame(self)
+
+    def plot(self) -> Any:
+        """A matplotlib figure: how the numbers are spread, by label where there is one."""
+        from eics.plots import distributions
+
+        return distributions(self)
 
 
 def _sentences(scores: "Scores") -> Iterable[str]:

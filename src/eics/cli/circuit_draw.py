@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from eics.cli.choose import choose_record
 from eics.cli.circuit import chosen_graph, cut_options
 from eics.errors import OptionError, RecordError
 
@@ -53,7 +54,7 @@ def draw(
     shares = node_shares = None
     lines = [Path(file).stem if title is None else title]
     if record is not None:
-        score = _choose(record, prompt_id)
+        score = choose_record(record, prompt_id)
         shares = _shares(score, circuit)
         node_shares = {term.node: term.share for term in score.nodes} or None
         lines.append(_describe(score))
@@ -83,22 +84,6 @@ def _load(file: str, cut_by: dict[str, Any]) -> "tuple[Circuit, list[str]]":
         return load_linear(file).circuit, []
     graph, notes = chosen_graph(file, cut_by)
     return graph.circuit(), notes
-
-
-def _choose(path: Path, prompt_id: str | None) -> "Score":
-    """The record to show: the first that was scored, of the prompt asked for."""
-    from eics.records import read_records
-
-    records = [score for score in read_records(path) if prompt_id is None or str(score.id) == prompt_id]
-    scored = [score for score in records if score.eics is not None]
-    if scored:
-        return scored[0]
-    if records:
-        raise RecordError(
-            f"A record must have been scored to be drawn. Prompt {records[0].id} failed: {records[0].reason}"
-        )
-    which = "one record" if prompt_id is None else f"a record of prompt {prompt_id!r}"
-    raise RecordError(f"The file {str(path)!r} must have at least {which}. It has none.")
 
 
 def _shares(score: "Score", circuit: "Circuit") -> "dict[Edge, float]":

@@ -47,13 +47,23 @@ if TYPE_CHECKING:
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="Records: .jsonl (as it goes) or .parquet."
 )
 @click.option("--picture", type=click.Path(dir_okay=False, path_type=Path), help="Figure: .png, .pdf or .svg.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Page to look at: .html.")
 @click.option("--resume", is_flag=True, help="Keep the records in --out (.jsonl) and score only what is missing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON lines instead of a table.")
 @click.option("--quiet", is_flag=True, help="Print nothing.")
-def score(preset: str, out: Path | None, picture: Path | None, as_json: bool, quiet: bool, **given: Any) -> None:
+def score(
+    preset: str,
+    out: Path | None,
+    picture: Path | None,
+    report: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **given: Any,
+) -> None:
     """Scores prompts on a circuit of a model, or an explicit linear circuit.
 
-    Prints a table of the score, its components and what makes the inconsistency of each prompt.
+    Prints a table of the score, its components and what makes the inconsistency of each prompt; of a single prompt
+    also a bar for each of the worst edges.
     """
     where = {name: given.pop(name) for name in _ABOUT_MODEL}
     runs = chosen_options(preset, given)
@@ -63,6 +73,10 @@ def score(preset: str, out: Path | None, picture: Path | None, as_json: bool, qu
         check_path(out)
     if picture is not None and (picture.suffix not in (".png", ".pdf", ".svg") or not picture.parent.is_dir()):
         raise OptionError.of("picture", "a .png, .pdf or .svg file in a folder that exists", str(picture))
+    if report is not None:
+        from eics.report.page import check_report_path
+
+        check_report_path(report)
     if where["model"] is None:
         scored = _explicit(runs, where, out)
     else:
@@ -73,6 +87,10 @@ def score(preset: str, out: Path | None, picture: Path | None, as_json: bool, qu
         from eics.plots import save, scores_figure
 
         save(scores_figure(scored), picture)
+    if report is not None:
+        from eics.report import write_report
+
+        write_report(together(scored), report, source=out.name if out is not None else None)
     if not quiet:
         _show(scored, as_json)
 
@@ -108,7 +126,7 @@ def together(scored: "dict[str, Scores]") -> "Scores":
 
 
 def _show(scored: "dict[str, Scores]", as_json: bool) -> None:
-    from eics.cli.tables import reasons, score_table
+    from eics.cli.tables import edge_bars, reasons, score_table
     from eics.cli.terminal import console
     from eics.records import to_line
 
@@ -119,6 +137,8 @@ def _show(scored: "dict[str, Scores]", as_json: bool) -> None:
     screen = console()
     for name, scores in scored.items():
         screen.print(score_table(scores, f"EICS, preset {name}"))
+        if len(scores) == 1 and (bars := edge_bars(scores[0])) is not None:
+            screen.print(bars)
         for sentence in [*scores.summary(), *(reasons(scores) if len(scores) <= _FEW else [])]:
             screen.print(f"- {sentence}", markup=False)
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from eics.toy.curves import Curves
 
 _WORST = 3
+_BARS = 8  # edges of a single prompt
+_BAR = 24  # columns of the longest
 _ROUNDING = 1e-12
 
 
@@ -45,6 +47,28 @@ def faithfulness_table(found: "Faithfulness", title: str) -> "Table":
         kept = point.faithfulness
         interval = f"{kept.low:.3f} to {kept.high:.3f}"
         table.add_row(point.name, f"{point.edges:,}", f"{point.share:.2%}", f"{kept.value:.3f}", interval)
+    return table
+
+
+def edge_bars(score: Score) -> "Table | None":
+    """A bar for each of the worst edges of one prompt; None where there is no inconsistency to share."""
+    if score.c_sh is None or score.c_sh < _ROUNDING or not score.edges:
+        return None
+    shown = score.edges[:_BARS]
+    left = len(score.edges) - len(shown)
+    title = "Worst edges: share of the squared residual" + (f" ({left} more are not shown)" if left else "")
+    table = _table(title=title)
+    table.add_column("edge", overflow="fold")
+    table.add_column("", no_wrap=True)
+    for name in ("share", "residual", "cosine"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for edge in shown:
+        length = round(_BAR * 8 * max(0.0, edge.share) / max(shown[0].share, 1e-300))
+        bar = "█" * (length // 8) + ("", *"▏▎▍▌▋▊▉")[length % 8]
+        cosine = "" if edge.cosine is None else f"{edge.cosine:.2f}"
+        table.add_row(
+            escape(str(edge)), f"[magenta]{bar}[/magenta]", f"{edge.share:.1%}", f"{edge.residual:.3g}", cosine
+        )
     return table
 
 

@@ -64,7 +64,10 @@ def _coarse(graph: CircuitGraph) -> tuple[list[Any], list[Any]]:
     order = graph.circuit().order
     depth = _depths(graph)
     last = max((Node.parse(name).layer or depth[name] for name in order), default=0)
-    nodes = {name: _record(name, place, depth[name], last) for place, name in enumerate(order)}
+    nodes = {
+        name: _record(name, place, depth[name], last) | _ours(graph.node_attributes.get(name))
+        for place, name in enumerate(order)
+    }
     links = [
         {
             "source": nodes[edge.source]["node_id"],
@@ -72,9 +75,15 @@ def _coarse(graph: CircuitGraph) -> tuple[list[Any], list[Any]]:
             "weight": graph.scores.get(edge, 0.0),
         }
         | ({"eics_port": edge.port} if edge.port else {})
+        | _ours(graph.edge_attributes.get(edge))
         for edge in graph.edges
     ]
     return list(nodes.values()), links
+
+
+def _ours(attributes: dict[str, Any] | None) -> dict[str, Any]:
+    """What we found out about a node or an edge, under names that no other tool has."""
+    return {key: value for key, value in (attributes or {}).items() if key.startswith("eics_")}
 
 
 def _record(name: str, place: int, depth: int, last: int) -> dict[str, Any]:
