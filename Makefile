@@ -10,8 +10,8 @@ demo: $(VENV)/.installed  ## Install, reproduce the paper's figure, fetch SmolLM
 	$(BIN)/eics toy --out demo
 	$(BIN)/eics models fetch smollm2
 	$(BIN)/eics score --model smollm2 --circuit facts-by-hand --prompts examples/facts.jsonl --preset both \
-		--mode lanczos --out demo/scores.jsonl --picture demo/scores.png
-	@echo "The paper's figure: demo/toy.png. Scores on SmolLM2: demo/scores.png, demo/scores.jsonl."
+		--mode lanczos --curve --out demo/scores.jsonl --picture demo/scores.png --report demo/report.html
+	@echo "The paper's figure: demo/toy.png. Scores on SmolLM2: demo/report.html, demo/scores.png, demo/scores.jsonl."
 
 test: $(VENV)/.installed-dev  ## Install and run all tests, the examples of README and docstrings among them.
 	$(BIN)/python -m pytest -n 2
@@ -26,9 +26,10 @@ lint: $(VENV)/.installed-dev  ## Linters, formatter and type checker, as CI runs
 	mkdir -p build && $(BIN)/python -c "from eics.report.page import script; print(script())" > build/report.js
 	$(BIN)/oxlint --deny-warnings build/report.js
 
-docs: demo  ## Make the figures of README and docs anew.
+docs: demo $(VENV)/.installed-browser  ## Make the figures of README and docs anew.
 	cp demo/toy.png demo/toy-general.png demo/toy-protocol.png docs/
 	cp demo/scores.png docs/facts.png
+	$(BIN)/python docs/screenshots.py demo/report.html docs
 
 clean:  ## Remove what the commands above made.
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -42,8 +42,8 @@ def report_data(scores: Iterable[Score], *, notes: Sequence[str] = (), source: s
         for number, run in enumerate(runs)
         for score in run.scores
     ]
-    models = sorted({score.model for score in listed if score.model})
-    names = [*models, *sorted({c["name"] for c in drawn if c["name"]})]
+    models = sorted({_last(score.model) for score in listed if score.model})
+    names = [*models, *sorted({_last(c["name"]) for c in drawn if c["name"]})]
     return {
         "title": " · ".join(["EICS", *names] if names else ["EICS", source or "a run"]),
         "source": source,
@@ -160,15 +160,13 @@ def _run(run: _Run, drawn: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     alphas = sorted({score.alpha for score in scored if score.alpha is not None})
     dtypes = sorted({score.dtype for score in scored if score.dtype is not None})
     circuit = drawn[run.circuit]
+    size = f"{len(circuit['nodes'])} nodes, {len(circuit['edges'])} edges"
     return {
         "label": run.label,
         "circuit": run.circuit,
         "facts": [
-            ["model", run.model or "none: an explicit circuit"],
-            [
-                "circuit",
-                f"{circuit['name'] or 'not named'} ({len(circuit['nodes'])} nodes, {len(circuit['edges'])} edges)",
-            ],
+            ["model", _last(run.model) if run.model else "none: an explicit circuit"],
+            ["circuit", f"{_last(circuit['name'] or 'not named')} ({size})"],
             ["prompts", f"{len(run.scores)}, {len(scored)} of them scored"],
             *([name, str(run.used[name])] for name in _USED if run.used[name] is not None),
             ["dtype", ", ".join(dtypes) or "not in the records"],
@@ -244,6 +242,11 @@ def _curve(score: Score, grids: list[list[float]]) -> dict[str, Any] | None:
         grids.append(grid)
     zeros = [float(f"{alpha:.4g}") for alpha in score.curve.get("zeros", [])]
     return {"grid": grids.index(grid), "dei": singles(score.curve["dei"]), "zeros": zeros}
+
+
+def _last(name: str) -> str:
+    """A file's name without its folders, which are nobody else's business."""
+    return name.rstrip("/").rsplit("/", 1)[-1]
 
 
 def _short_number(value: Any) -> Any:

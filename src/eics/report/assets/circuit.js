@@ -16,7 +16,7 @@ function drawCircuit(record, limit, actions) {
   const strongest = Math.max(0, ...circuit.edges.map((edge) => Math.abs(edge[3] ?? 0)));
   const width = (index) => (strongest ? THIN + (WIDEST - THIN) * (Math.abs(circuit.edges[index][3] ?? 0) / strongest) : PLAIN);
   const picture = svg("svg", {
-    viewBox: `0 0 ${circuit.width} ${circuit.height}`, width: circuit.width, height: circuit.height, class: "circuit", id: "circuit", tabindex: 0, role: "application",
+    viewBox: `0 0 ${circuit.width} ${circuit.height}`, width: circuit.width, height: circuit.height, class: "circuit", id: "circuit", tabindex: 0, role: "application", style: { minWidth: `${Math.round(circuit.width * 0.55)}px` },
     "aria-label": "The circuit. Up and down walk through the edges by share, left and right through the nodes.",
   });
   picture.addEventListener("click", (event) => event.target === picture && actions.choose(null));

@@ -71,7 +71,8 @@ function makePrompt(state, actions) {
       const against = state.other ? el("small", {}, `${cut(String(state.other.id), 12)}: ${text(value(state.other, name))}`) : null;
       return missing(value(record, name)) ? null : el("div", { class: "tile" }, el("span", {}, NAMES[name]), el("b", {}, text(value(record, name))), error ? el("small", {}, `± ${text(error, 2)}`) : null, against);
     };
-    const more = Object.entries(record.more ?? {}).map(([name, number]) => el("div", { class: "tile minor" }, el("span", {}, MORE[name] ?? name), el("b", {}, name.startsWith("share") ? percent(number) : text(number))));
+    const told = (name) => name !== "share_position_0" || DATA.runs[record.run].options.positions === "all";
+    const more = Object.entries(record.more ?? {}).filter(([name]) => told(name)).map(([name, number]) => el("div", { class: "tile minor" }, el("span", {}, MORE[name] ?? name), el("b", {}, name.startsWith("share") ? percent(number) : text(number))));
     return el("div", { class: "tiles" }, ["eics", "c_sh", "dei", "ei_macro", "emergence_ratio", "percentile"].map(tile), more);
   }
 

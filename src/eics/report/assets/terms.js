@@ -62,7 +62,7 @@ function nodeTable(record, other, actions) {
   const columns = [
     { name: "node", of: (i) => circuit.nodes[i][0] },
     share(other ? `share, ${cut(String(record.id), 9)}` : "share of C_sh", lists), other && share(`share, ${cut(String(other.id), 9)}`, theirs),
-    column(other ? `EI, ${cut(String(record.id), 9)}` : "EI (nats)", "ei"), other && column(`EI, ${cut(String(other.id), 9)}`, "ei", text, theirs), !other && column("norm", "norm"),
+    column(other ? `EI, ${cut(String(record.id), 7)}` : "EI (nats)", "ei", (nats) => text(nats, 3)), other && column(`EI, ${cut(String(other.id), 7)}`, "ei", (nats) => text(nats, 3), theirs), !other && column("norm", "norm"),
   ].filter(Boolean);
   const rows = [...circuit.nodes.keys()];
   if (shares.length) rows.sort((a, b) => (lists.nodeShare[b] || 0) - (lists.nodeShare[a] || 0));
