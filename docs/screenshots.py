@@ -16,7 +16,7 @@ from playwright.sync_api import Page, sync_playwright
 
 def overview(page: Page, out: Path) -> None:
     """The run and all prompts."""
-    height = page.evaluate("document.getElementById('one').offsetTop + 12")
+    height = page.evaluate("document.getElementById('one').offsetTop - 14")
     page.set_viewport_size({"width": 1440, "height": height})
     page.screenshot(path=out)
 

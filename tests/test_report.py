@@ -130,6 +130,18 @@ def test_runs_are_told_apart():
     assert len(other["circuits"]) == 2
 
 
+def test_records_that_say_little_join_the_run_that_fits():
+    scores = [dataclasses.replace(score, circuit=None) for score in usual_scores()]
+    lost = failed("old", "too long", metric="relative", emergence="intensive")
+    data = report_data([*scores, lost, failed("older", "empty")])
+    assert len(data["runs"]) == 2
+    homes = {record["id"]: record["run"] for record in data["records"]}
+    assert (homes["old"], homes["older"]) == (1, 0)
+    alone = report_data([failed("a", "too long"), failed("b", "too long")])
+    assert [record["run"] for record in alone["records"]] == [0, 0]
+    build_page(alone)
+
+
 def test_edges_that_carry_nothing_are_kept_from_the_other_run():
     circuit = eics.Circuit(["input->a0.h0<q>", "input->a0.h0<v>", "a0.h0->logits"])
     both = [make_score(circuit, 0, 1, preset) for preset in ("well-posed", "paper")]

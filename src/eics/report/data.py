@@ -79,8 +79,14 @@ class _Circuits:
             self._positions.append({})
         return self._numbers[key]
 
+    def unknown(self, score: Score) -> bool:
+        """Whether a record does not say which circuit it is about, as one that failed long ago."""
+        return score.circuit is None and not score.edges
+
     def see(self, score: Score) -> None:
         """Takes in the edges of a record."""
+        if self.unknown(score):
+            return
         number = self.number(score)
         order, known = self.orders[number], self._attributions[number]
         self._positions[number] |= score.node_positions
@@ -120,24 +126,25 @@ class _Run:
 
 
 def _runs(scores: Sequence[Score], circuits: _Circuits) -> list[_Run]:
-    """Records by model, circuit and options. One that failed before any option was noted joins the first run."""
+    """Records by model, circuit and options. One that says too little of them joins the first run that fits best."""
     runs: dict[Any, _Run] = {}
     homeless = []
     for score in scores:
         used = {name: getattr(score, name) for name in _USED}
+        if circuits.unknown(score) or all(value is None for value in used.values()):
+            homeless.append((score, used))
+            continue
         # The read-out of a failed prompt is known to some commands and not to others.
         key = (score.model, circuits.number(score), *(used[name] for name in _USED if name != "readout"))
-        if score.eics is None and not score.edges and all(value is None for value in used.values()):
-            homeless.append(score)
-        else:
-            run = runs.setdefault(key, _Run(used, score.model, circuits.number(score), Scores()))
-            run.used["readout"] = run.used["readout"] or used["readout"]
-            run.scores.append(score)
-    if homeless:
-        first = next(iter(runs.values()), None) or runs.setdefault(
-            None, _Run(dict.fromkeys(_USED), homeless[0].model, circuits.number(homeless[0]), Scores())
-        )
-        first.scores.extend(homeless)
+        run = runs.setdefault(key, _Run(used, score.model, circuits.number(score), Scores()))
+        run.used["readout"] = run.used["readout"] or used["readout"]
+        run.scores.append(score)
+    for score, used in homeless:
+        fits = max(runs.values(), key=lambda run: sum(run.used[n] == used[n] for n in _USED), default=None)
+        if fits is None or (score.edges and fits.circuit != circuits.number(score)):
+            key = (None, circuits.number(score))
+            fits = runs.setdefault(key, _Run(used, score.model, circuits.number(score), Scores()))
+        fits.scores.append(score)
     return list(runs.values())
 
 

@@ -53,6 +53,7 @@ function unpack(/** @type {Entry} */ record) {
   return decoded.get(record);
 }
 
+const PLACE = new Map(DATA.records.map((record, index) => [record, index]));
 const circuitOf = (record) => DATA.circuits[DATA.runs[record.run].circuit];
 const value = (record, name) => record.values[NUMBER[name]];
 const scored = (record) => value(record, "eics") !== null;

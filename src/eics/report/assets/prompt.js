@@ -53,7 +53,7 @@ function makePrompt(state, actions) {
   function picker(id, records, chosen, choose, none) {
     const name = (record) => cut(`${record.id}${record.run === state.run ? "" : ` (${DATA.runs[record.run].label})`}${promptText(record) ? `: ${promptText(record)}` : ""}`, 70);
     return el("select", { id, onchange: (event) => choose(event.target.value === "" ? null : DATA.records[Number(event.target.value)]) },
-      none ? el("option", { value: "" }, none) : null, records.map((record) => el("option", { value: DATA.records.indexOf(record), selected: record === chosen }, name(record))));
+      none ? el("option", { value: "" }, none) : null, records.map((record) => el("option", { value: PLACE.get(record), selected: record === chosen }, name(record))));
   }
 
   function tokens(record) {

@@ -1,5 +1,6 @@
 // All prompts: a table to sort and filter, and the distributions beside it.
 
+const MOST_LABELS = 8; // more are numbers or names, and no way to split anything
 const ALL = { needle: "", status: "", label: "" };
 
 function makePrompts(state, choose) {
@@ -19,14 +20,15 @@ function makePrompts(state, choose) {
     has("percentile") && number("percentile", "Of the score among the reference prompts"),
     { name: "status", of: (record) => record.status, show: (record) => el("span", { class: `status ${record.status}` }, record.status) },
   ].filter(Boolean);
-  const table = makeTable({ caption: "All prompts", columns, key: (record) => DATA.records.indexOf(record), choose });
+  const table = makeTable({ caption: "All prompts", columns, key: (record) => PLACE.get(record), choose });
   const count = el("span", { class: "dim", role: "status" });
   const spread = el("div", { class: "distributions" });
   const filter = (name, label, choices) => el("label", {}, label, el("select", { onchange: (event) => set(name, event.target.value), id: `filter-${name}` }, el("option", { value: "" }, "all"), choices.map((choice) => el("option", {}, choice))));
   const statuses = [...new Set(DATA.records.map((record) => record.status))];
   const find = el("input", { type: "search", id: "find", placeholder: "id, prompt, answer …", oninput: (event) => set("needle", event.target.value) });
   const labels = [...new Set(DATA.records.map((record) => record.label ?? "no label"))].sort();
-  const legend = labelled ? el("p", { class: "legend" }, labels.map((label) => labelMark(label))) : null;
+  const split = labelled && labels.length <= MOST_LABELS;
+  const legend = split ? el("p", { class: "legend" }, labels.map((label) => labelMark(label))) : null;
 
   function set(name, to) {
     ALL[name] = to;
@@ -35,7 +37,7 @@ function makePrompts(state, choose) {
 
   function labelMark(label) {
     const index = labels.indexOf(label ?? "no label");
-    return el("span", { class: "label" }, el("i", { style: { background: labelColour(index) } }), label ?? "no label");
+    return el("span", { class: "label" }, split && el("i", { style: { background: labelColour(index) } }), label ?? "no label");
   }
 
   function filterRows() {
@@ -51,7 +53,7 @@ function makePrompts(state, choose) {
 
   function drawSpread(rows) {
     const present = labels.filter((label) => rows.some((record) => (record.label ?? "no label") === label));
-    const parts = renderDistributions(rows, labelled ? present : [], state.record, choose);
+    const parts = renderDistributions(rows, split ? present : [], state.record, choose);
     spread.replaceChildren(...(parts.length ? parts : [el("p", { class: "dim" }, "No numbers to show.")]));
     legend?.replaceChildren(...present.map((label) => labelMark(label)));
   }
@@ -69,7 +71,7 @@ function makePrompts(state, choose) {
   return {
     render: filterRows,
     mark(into = true) {
-      table.mark(DATA.records.indexOf(state.record), into);
+      table.mark(PLACE.get(state.record), into);
       drawSpread(table.shown());
     },
     shown: table.shown,
