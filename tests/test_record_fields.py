@@ -90,6 +90,12 @@ def test_tokens_answer_and_label_ride_along(tmp_path):
         assert eics.read_records(tmp_path / name) == found
 
 
+def test_a_tokenizer_that_only_encodes_will_do():
+    model = adapt(tiny_module("gpt2", torch.float32), lambda text: {"input_ids": [len(word) for word in text.split()]})
+    found = eics.score(model, eics.Circuit(EDGES), "a bc def", mode="fast")
+    assert (found.status != "failed", found.tokens) == (True, None)
+
+
 def test_prompts_files_have_answers_and_labels(tmp_path):
     path = tmp_path / "p.jsonl"
     path.write_text('{"prompt": "x", "answer": " y", "label": true}\n{"tokens": [1], "label": 0.5}\n')

@@ -20,8 +20,10 @@ from test_laplacian import brute_eigenvalues
 RECORD = {
     "id", "eics", "c_sh", "consistency", "dei", "dei_norm", "ei_macro", "emergence_ratio", "percentile", "ei_parts",
     "edges", "alpha", "mode", "linearization", "residual", "parts", "metric", "emergence", "positions", "readout",
-    "dtype", "seed", "diagnostics", "stderr", "status", "reason", "model", "circuit",
+    "dtype", "seed", "diagnostics", "stderr", "status", "reason", "model", "circuit", "norms", "node_positions", "tokens",
+    "answer", "label",
 }  # fmt: skip
+EDGE = {"source", "target", "port", "residual", "share", "cosine", "attribution"}
 
 
 @given(circuits(batch=None, scale=1.0), st.sampled_from([0.1, 1.0, 10.0]))
@@ -56,7 +58,7 @@ def test_a_score_is_in_zero_one_and_its_record_is_whole(preset, mode, circuit):
         record = score.to_record()
         assert set(record) >= RECORD
         assert record["edges"] == sorted(record["edges"], key=lambda edge: -edge["share"])
-        assert all(set(edge) == {"source", "target", "port", "residual", "share"} for edge in record["edges"])
+        assert all(set(edge) == EDGE for edge in record["edges"])
         assert Score.from_record(record) == score
         assert (score.emergence_ratio is None) == (preset == "paper")
         assert bool(score.nodes) == (preset == "well-posed")

@@ -82,10 +82,9 @@ def tokenize(model: Model, prompt: Prompt) -> list[int]:
 
 
 def token_texts(model: Model, ids: Sequence[int]) -> list[str] | None:
-    """Each token as text; None where there is no tokenizer."""
-    if model.tokenizer is None:
-        return None
-    return [str(model.tokenizer.decode([token])) for token in ids]
+    """Each token as text; None where there is no tokenizer, or one that only encodes."""
+    decode = getattr(model.tokenizer, "decode", None)
+    return None if decode is None else [str(decode([token])) for token in ids]
 
 
 def _encode(model: Model, text: str) -> list[int]:
