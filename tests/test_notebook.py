@@ -57,9 +57,9 @@ def test_a_result_as_html():
     ):
         assert said in checked.text
     assert str(score.edges[8]) not in checked.text
-    widths = [int(width) for width in re.findall(r"width:(\d+)px", score._repr_html_())]
+    widths = [int(width) for width in re.findall(r"width:(\d+)%", score._repr_html_())]
     assert widths == sorted(widths, reverse=True)
-    assert widths[0] == 90
+    assert widths[0] == 100
 
 
 def test_nodes_where_the_residual_goes_by_node():

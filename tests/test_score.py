@@ -20,8 +20,8 @@ from test_laplacian import brute_eigenvalues
 RECORD = {
     "id", "eics", "c_sh", "consistency", "dei", "dei_norm", "ei_macro", "emergence_ratio", "percentile", "ei_parts",
     "edges", "alpha", "mode", "linearization", "residual", "parts", "metric", "emergence", "positions", "readout",
-    "dtype", "seed", "diagnostics", "stderr", "status", "reason", "model", "circuit", "norms", "node_positions", "tokens",
-    "answer", "label",
+    "dtype", "seed", "diagnostics", "stderr", "status", "reason", "model", "circuit", "norms", "node_positions",
+    "tokens", "answer", "label",
 }  # fmt: skip
 EDGE = {"source", "target", "port", "residual", "share", "cosine", "attribution"}
 

@@ -55,7 +55,7 @@ def _row(score: "Score", names: Sequence[str], most: dict[str, float], labelled:
     for name in names:
         value = getattr(score, name)
         bar = _bar(value / most[name]) if most.get(name) and value is not None else ""
-        shown = "" if value is None else _number(value)
+        shown = "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
         cells.append(f"<td style='{_CELL if isinstance(value, float) else _LEFT}'>{bar}{_text(shown)}</td>")
     if labelled:
         cells.append(f"<td style='{_LEFT}'>{_text('' if score.label is None else score.label)}</td>")
@@ -84,8 +84,13 @@ def _terms(score: "Score") -> str:
 
 
 def _bar(fraction: float) -> str:
-    width = round(90 * min(1.0, max(0.0, fraction)))
-    return f"<span style='display:inline-block;width:{width}px;height:9px;margin-right:6px;background:{_BAR}'></span>"
+    """A bar in a track of fixed width, so that bars of one column begin at one place."""
+    inner = f"<span style='display:block;height:9px;width:{_percent(fraction)}%;background:{_BAR}'></span>"
+    return f"<span style='display:inline-block;width:6em;margin-right:6px'>{inner}</span>"
+
+
+def _percent(fraction: float) -> int:
+    return round(100 * min(1.0, max(0.0, fraction)))
 
 
 def _text(value: Any) -> str:

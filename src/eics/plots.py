@@ -90,6 +90,7 @@ def curve(score: Score) -> Any:
 def distributions(scores: Sequence[Score]) -> Any:
     """How the score, C_sh, dEI and the emergence term are spread over the prompts, by label where there is one."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     known = [score for score in scores if score.eics is not None]
     labels = sorted({str(score.label) for score in known if score.label is not None})
@@ -103,6 +104,7 @@ def distributions(scores: Sequence[Score]) -> Any:
         axes.hist(values, bins=_BINS, range=bounds, color=colours, label=list(groups))
         axes.set_title(title, fontsize=11)
         axes.set_ylabel("prompts")
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     if labels:
         figure.axes[0].legend(frameon=False, fontsize=9)
     return _shown(figure)

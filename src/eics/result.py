@@ -203,7 +203,7 @@ def _sentences(scores: "Scores") -> Iterable[str]:
     clipped = [score for score in scored if score.status == "clipped"]
     if clipped and len(clipped) == len(scored):
         yield (
-            f"Every score is 0: on all {len(scored)} prompts the parts carry more than the macro map, so dEI was "
+            f"Every score is 0: on {_all_of(scored)} the parts carry more than the macro map, so dEI was "
             "clipped. Ranking by this score ranks nothing; look at dei, or use the well-posed preset."
         )
     elif clipped:
@@ -211,6 +211,10 @@ def _sentences(scores: "Scores") -> Iterable[str]:
     correlation = length_correlation(scored)
     if correlation is not None:
         yield f"Rank correlation of the score with the number of positions: {correlation:.2f}."
+
+
+def _all_of(scored: list[Score]) -> str:
+    return f"all {len(scored)} prompts" if len(scored) > 1 else "the only prompt"
 
 
 def length_correlation(scores: Iterable[Score]) -> float | None:

@@ -77,11 +77,12 @@ def _failed(scores: Scores) -> Iterator[Warning]:
 
 def _clipped(scored: Scores) -> Iterator[Warning]:
     clipped = [score for score in scored if score.status == "clipped"]
+    where = f"all {len(scored)} prompts" if len(scored) > 1 else "the only prompt"
     why = "the parts carry more than the macro map, so dEI is negative and was clipped to 0"
     if clipped and len(clipped) == len(scored):
         yield _warning(
             "Every score is 0",
-            f"On all {len(scored)} prompts {why}. A ranking by this score ranks nothing: look at signed dEI and C_sh, "
+            f"On {where} {why}. A ranking by this score ranks nothing: look at signed dEI and C_sh, "
             "or at the well-posed preset.",
         )
     elif clipped:
