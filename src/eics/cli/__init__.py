@@ -6,6 +6,7 @@ import sys
 import click
 
 from eics import __version__
+from eics.cli.bench import bench
 from eics.cli.circuit import circuit
 from eics.cli.circuit_draw import draw
 from eics.cli.discover import discover
@@ -44,6 +45,7 @@ def main() -> None:
 
 circuit.add_command(draw)
 circuit.add_command(faithfulness)
+main.add_command(bench)
 main.add_command(circuit)
 main.add_command(discover)
 main.add_command(export)

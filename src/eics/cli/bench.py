@@ -1,0 +1,156 @@
+"""`eics bench`."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from eics.bench.rows import Row, Setting
+    from eics.circuit import Circuit
+    from eics.models import Model
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option("--shape", help="Random weights in a known shape: gpt2 (default), llama-1b, llama-8b.")
+@click.option("--model", help="A real model instead: folder, hub id, or a name from `eics models list`.")
+@click.option("--circuit", help="Only rows of medium, heads or ioi; or a circuit file.  [default: all three]")
+@click.option("--rows", help="Only these rows, names separated by commas.")
+@click.option("--device", default="cpu", show_default=True, help="As torch names it.")
+@click.option("--dtype", help="float32, float64 or bfloat16.  [default: float32; llama-8b: bfloat16]")
+@click.option("--batch", type=click.IntRange(min=1), help="Prompts.  [default: 8; 64 on CUDA, but llama-8b: 8]")
+@click.option("--tokens", type=click.IntRange(min=2), help="Of each prompt.  [default: 16; llama-8b: 128]")
+@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Timed runs of a row.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    help="After which a row stops repeating.",
+)
+@click.option("--straightforward", is_flag=True, help="Also measure the straightforward version of every row.")
+@click.option("--growth", is_flag=True, help="Also measure how cost grows with positions, nodes, edges, width, batch.")
+@click.option("--out", type=_FILE, help="Everything measured, as JSON.")
+@click.option("--markdown", type=_FILE, help="The table, for a page of the docs.")
+@click.option("--picture", type=_FILE, help="The growth curves, .png, .pdf or .svg; measures them.")
+@click.option("--quiet", is_flag=True, help="No progress bar, no table.")
+def bench(
+    shape: str | None,
+    model: str | None,
+    circuit: str | None,
+    rows: str | None,
+    device: str,
+    growth: bool,
+    picture: Path | None,
+    quiet: bool,
+    **rest: Any,
+) -> None:
+    """What a score costs, in forward passes of the model: time, memory, products, FLOPs.
+
+    A cost of 3 is three times a plain forward pass of the batch, score's own pass included.
+    """
+    from eics.bench.growth import grow, steps
+    from eics.bench.measure import machine
+    from eics.bench.run import Bench, Plan, describe
+    from eics.bench.run import bench as measure
+    from eics.bench.table import Report
+    from eics.cli.terminal import track
+
+    _check_files(rest["out"], rest["markdown"], picture)
+    chosen, given = _rows(circuit, rows)
+    setting = _setting(shape, model, device, rest)
+    adapted = _model(setting, model)
+    measured = Bench(adapted, setting, Plan(rest["repeats"], rest["seconds"], rest["straightforward"]), given)
+    for row in chosen:
+        adapted.check_circuit(measured.circuit(row.circuit))  # before anything is measured
+    curves = growth or picture is not None
+    with track("bench", 1 + len(chosen) + (steps() if curves else 0), quiet=quiet) as tick:
+        plain, results = measure(measured, chosen, tick)
+        grown = grow(adapted, setting, tick=tick) if curves else None
+    report = Report(machine(adapted.device), describe(adapted, setting), setting, plain, results, grown)
+    _write(report, rest["out"], rest["markdown"], picture)
+    if not quiet:
+        _show(report)
+
+
+def _setting(shape: str | None, model: str | None, device: str, rest: dict[str, Any]) -> "Setting":
+    from eics.bench.rows import Setting
+    from eics.bench.shapes import checked_device, shape_named
+    from eics.errors import OptionError
+
+    if shape is not None and model is not None:
+        raise OptionError.of("shape", "given without --model", shape)
+    name = None if model is not None else shape or "gpt2"
+    if name is not None:
+        shape_named(name)
+    kind, large = checked_device(device).type, name == "llama-8b"
+    return Setting(
+        shape=name,
+        device=device if kind != "cuda" else "cuda",
+        dtype=rest["dtype"] or ("bfloat16" if large else "float32"),
+        batch=rest["batch"] or (64 if kind == "cuda" and not large else 8),
+        tokens=rest["tokens"] or (128 if large else 16),
+    )
+
+
+def _model(setting: "Setting", path: str | None) -> "Model":
+    from eics.bench.shapes import random_model, shape_named
+    from eics.models import load_model
+
+    if path is not None:
+        return load_model(path, dtype=setting.dtype, device=setting.device)
+    assert setting.shape is not None
+    name = f"{setting.shape} shape"
+    return random_model(shape_named(setting.shape), name=name, device=setting.device, dtype=setting.dtype)
+
+
+def _rows(circuit: str | None, names: str | None) -> "tuple[tuple[Row, ...], Circuit | None]":
+    from eics.bench.circuits import REFERENCES
+    from eics.bench.rows import ROWS, chosen_rows, given_rows
+
+    wanted = None if names is None else [name.strip() for name in names.split(",")]
+    if circuit is None:
+        return chosen_rows(ROWS, wanted), None
+    if circuit in REFERENCES:
+        return chosen_rows([row for row in ROWS if row.circuit == circuit], wanted), None
+    from eics.circuit_file import load_circuit
+
+    return chosen_rows(given_rows(), wanted), load_circuit(circuit)
+
+
+def _check_files(*files: Path | None) -> None:
+    """Before minutes are spent: the folder of everything that will be written must be there."""
+    from eics.errors import OptionError
+
+    for path in files:
+        if path is not None and not path.parent.is_dir():
+            raise OptionError(f"The folder of {path} must exist. It does not: make it first.")
+    picture = files[-1]
+    if picture is not None and picture.suffix not in (".png", ".pdf", ".svg"):
+        raise OptionError.of("picture", "a file that ends in .png, .pdf or .svg", str(picture))
+
+
+def _write(report: Any, out: Path | None, markdown: Path | None, picture: Path | None) -> None:
+    from eics.bench.growth import growth_figure
+    from eics.bench.table import markdown as as_markdown
+    from eics.plots import save
+
+    if out is not None:
+        out.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")
+    if markdown is not None:
+        markdown.write_text(as_markdown(report), encoding="utf-8")
+    if picture is not None:
+        save(growth_figure(report.growth), picture)
+
+
+def _show(report: Any) -> None:
+    from eics.bench.table import bench_table, notes
+    from eics.cli.terminal import console
+
+    screen = console()
+    screen.print(bench_table(report))
+    for note in notes(report):
+        screen.print(note, markup=False)
