@@ -19,8 +19,9 @@ from eics.bench.run import Bench, Plan
 from eics.bench.shapes import SHAPES, random_model
 from eics.bench.straightforward import dense_seconds, straightforward
 from eics.circuit import Circuit, Kind, Node
+from eics.circuit_file import save_circuit
 from eics.cli import main
-from eics.errors import CircuitError, EICSError, ModelError, OptionError
+from eics.errors import CircuitError
 from eics.operators import Dense, Product
 from eics.options import PAPER
 from eics.state import run
@@ -171,7 +172,7 @@ def test_dense_autograd_agrees_with_the_score(family, linearization):
 def test_straightforward_estimates_agree_within_errors(mode, linearization):
     model = tiny_model("gpt2")
     circuit, tokens = some_circuit(model), [3, 1, 4, 1, 5]
-    options = PAPER.with_(mode=mode, linearization=linearization, node_probes=16, macro_probes=16, steps=6)
+    options = PAPER.with_(mode=mode, linearization=linearization, node_probes=8, macro_probes=8, steps=5)
     found = eics.score(model, circuit, tokens, preset=options)
     plain = straightforward(PlainCircuit(run(model, [tokens], circuit), circuit, 0, linearization), options)
     assert plain.c_sh == pytest.approx(found.c_sh, rel=1e-6)
@@ -279,7 +280,7 @@ def invoke(*arguments: str):
 
 def test_command_writes_json_and_markdown(tmp_path):
     out, page = tmp_path / "bench.json", tmp_path / "bench.md"
-    rows = "medium-fast-frozen,medium-lanczos-jacobian"
+    rows = "medium-fast-frozen,heads-exact-frozen"
     result = invoke("--rows", rows, "--repeats", "2", "--straightforward", "--out", str(out), "--markdown", str(page))
     assert result.exit_code == 0, result.output
     assert all(len(line) <= 80 for line in result.output.splitlines()[:8])
@@ -297,7 +298,7 @@ def test_command_writes_json_and_markdown(tmp_path):
 
 def test_command_on_a_circuit_file(tmp_path):
     path, out = tmp_path / "c.json", tmp_path / "bench.json"
-    eics.save_circuit(Circuit(["input->a0.h1", "a0.h1->m2", "m2->logits"]), path)
+    save_circuit(Circuit(["input->a0.h1", "a0.h1->m2", "m2->logits"]), path)
     result = invoke("--circuit", str(path), "--rows", "given-fast-frozen", "--out", str(out), "--quiet")
     assert (result.exit_code, result.output) == (0, "")
     assert json.loads(out.read_text())["rows"][0]["circuit"] == {"name": "given", "nodes": 4, "edges": 3}
@@ -326,25 +327,20 @@ def test_command_refuses_in_one_line(arguments, says):
 
 
 def test_a_circuit_that_the_model_lacks_is_refused(tmp_path):
-    eics.save_circuit(Circuit(["input->a40.h1", "a40.h1->logits"]), tmp_path / "c.json")
+    save_circuit(Circuit(["input->a40.h1", "a40.h1->logits"]), tmp_path / "c.json")
     result = invoke("--circuit", str(tmp_path / "c.json"))
     assert result.exit_code == 2
     assert "a40.h1 must lie in the model's layers" in result.stderr
-
-
-def test_errors_are_ours():
-    for wrong in (ModelError, OptionError, CircuitError):
-        assert issubclass(wrong, EICSError)
 
 
 # ---- growth
 
 
 def test_growth_curves_are_measured_and_drawn(bench, tmp_path):
-    sizes = {"positions": (4, 8), "nodes": (4, 8), "edges": (10, 20), "width": (128, 192), "batch": (1, 2)}
+    sizes = {"positions": (4,), "nodes": (4, 8), "edges": (10,), "width": (128,), "batch": (1,)}
     ticks = []
-    growth = grow(bench.model, TINY, limit=30.0, sizes=sizes, tick=lambda: ticks.append(1))
-    assert len(growth.points) == len(ticks) == 4 * 10
+    growth = grow(bench.model, TINY, limit=60.0, repeats=1, sizes=sizes, tick=lambda: ticks.append(1))
+    assert len(growth.points) == len(ticks) == 4 * 6
     assert all(point.ratio.median > 0 and point.flop_ratio > 1 for point in growth.points)
     figure = growth_figure(growth)
     assert [panel.get_xlabel() for panel in figure.axes] == list(sizes)

@@ -76,12 +76,13 @@ def grow(
     setting: Setting,
     *,
     limit: float = 5.0,
+    repeats: int = 3,
     sizes: dict[str, tuple[int, ...]] = SIZES,
     tick: Callable[[], None] = lambda: None,
 ) -> Growth:
     """Measures every curve; `tick` is called for each point, those left out included."""
     points: list[Point] = []
-    plan = Plan(repeats=3, budget=limit)
+    plan = Plan(repeats=repeats, budget=limit)
     for axis, chosen in sizes.items():
         over: set[tuple[str, str]] = set()
         for size in chosen:

@@ -9,7 +9,7 @@ residuals, Euclidean; parts: nodes. Shares no code with the score but the record
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -83,22 +83,22 @@ class Jacobian:
 
     def rmv(self, y: Tensor) -> Tensor:
         """J^T y."""
-        image, back = _vjp(self.function, self.point)
-        pulled: Tensor = back(y.view_as(image))[0]
-        return pulled.flatten()
+        image, back = self.pullback
+        return back(y.view_as(image))[0].flatten()
 
     def some_rows(self, first: int, last: int) -> Tensor:
         """Rows of the dense matrix, as `torch.func.jacrev` gets them: VJPs of unit vectors under `vmap`."""
-        image, back = _vjp(self.function, self.point)
+        image, back = self.pullback
         units = torch.zeros(last - first, self.rows, dtype=self.point.dtype, device=self.point.device)
         units[:, first:last] = torch.eye(last - first, dtype=self.point.dtype, device=self.point.device)
         found: Tensor = vmap(lambda unit: back(unit.view_as(image))[0])(units)
         return found.flatten(1)
 
-
-def _vjp(function: Function, point: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]:
-    found: Any = vjp(function, point)  # typed as if it had auxiliary output
-    return found[0], found[1]
+    @cached_property
+    def pullback(self) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]:
+        """The function's value and its VJP, which one pass through the function prepares."""
+        found: Any = vjp(self.function, self.point)  # typed as if it had auxiliary output
+        return found[0], found[1]
 
 
 def node_jacobians(plain: PlainCircuit) -> Iterator[tuple[str, Jacobian]]:
