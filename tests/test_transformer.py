@@ -12,6 +12,7 @@ import naive
 from eics import Circuit, LinearCircuit
 from eics.circuit import Kind, Node
 from eics.errors import CircuitError, ModelError
+from eics.memory import memory_limit
 from eics.models import adapt
 from eics.sheaf import sheaf_term
 from eics.state import run
@@ -104,6 +105,13 @@ def test_heads_of_a_layer_go_in_one_product(family, linearization):
             torch.testing.assert_close(back, entry.operator.rmv(block))
         single = torch.cat([entry.operator.dense() for entry in bundle.entries])
         torch.testing.assert_close(bundle.operator.dense(), single)
+        for bound in (64, 0.01):  # all at once; one head and prompt at a time
+            with memory_limit(bound):
+                closed = bundle.entries[0].operator.stack([entry.operator for entry in bundle.entries[1:]])
+                squared = closed.frobenius_squared()
+            assert (squared is None) == ("gemma" in family)
+            if squared is not None:
+                torch.testing.assert_close(squared, single.square().sum(dim=(1, 2)))
         smaller = bundle.operator.reduced().dense()
         torch.testing.assert_close(smaller.mT @ smaller, single.mT @ single)
 

@@ -64,6 +64,10 @@ class LinearOperator(ABC):
         """||J||_F^2 for each prompt where a closed form exists, else None."""
         return None
 
+    def scaled_frobenius_squared(self, left: Tensor, right: Tensor) -> Tensor | None:  # noqa: ARG002
+        """||diag(left) J diag(right)||_F^2 for each prompt where a closed form exists, else None."""
+        return None
+
     def diagonal_blocks(self) -> Tensor:
         """The diagonal blocks, (batch, blocks, rows / blocks, cols / blocks): one product serves all blocks at once."""
         if self.blocks == 1:
@@ -156,6 +160,10 @@ class Dense(LinearOperator):
     def frobenius_squared(self) -> Tensor:
         """Sum of squared entries."""
         return self.matrix.square().sum(dim=(1, 2))
+
+    def scaled_frobenius_squared(self, left: Tensor, right: Tensor) -> Tensor:
+        """Sum of squared entries, scaled."""
+        return (left.unsqueeze(2) * self.matrix * right.unsqueeze(1)).square().sum(dim=(1, 2))
 
 
 class Transposed(LinearOperator):
@@ -369,8 +377,8 @@ class Scaled(LinearOperator):
         return self.left.unsqueeze(2) * self.base.dense() * self.right.unsqueeze(1)
 
     def frobenius_squared(self) -> Tensor | None:
-        """Closed where the base is a matrix already: its entries are at hand."""
-        return self.dense().square().sum(dim=(1, 2)) if isinstance(self.base, Dense) else None
+        """Closed where the base's is, scales included."""
+        return self.base.scaled_frobenius_squared(self.left, self.right)
 
 
 def hstack(parts: Sequence[LinearOperator]) -> LinearOperator:

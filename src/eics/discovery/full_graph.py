@@ -8,7 +8,7 @@ reader reads a prefix of the writers, so which entries are edges is told by one 
 >>> graph.writers
 ('input', 'a0.h0', 'a0.h1', 'm0', 'a1.h0', 'a1.h1', 'm1')
 >>> len(graph.readers), graph.edges, graph.edge(3, 7)
-(15, 70, Edge(source='m0', target='a1.h0', port='q'))
+(15, 46, Edge(source='m0', target='a1.h0', port='q'))
 """
 
 from collections.abc import Iterable

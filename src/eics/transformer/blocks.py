@@ -12,3 +12,9 @@ def to_rows(block: Tensor, like: Tensor) -> Tensor:
 def to_columns(rows: Tensor) -> Tensor:
     """(B, k, T, d) to (B, T*d, k)."""
     return rows.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+def by_position(scale: Tensor, like: Tensor) -> Tensor | None:
+    """Scales by coordinate, (n, T*d), as scales by position, (n, T); None where they differ within one."""
+    rows = scale.reshape(scale.shape[0], like.shape[1], -1)
+    return rows[..., 0] if bool((rows == rows[..., :1]).all()) else None

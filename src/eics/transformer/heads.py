@@ -11,9 +11,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from eics.memory import memory_bound
 from eics.operators import LinearOperator, add
 from eics.transformer.attention import AttentionState, Held, pick, rotate
-from eics.transformer.blocks import to_columns, to_rows
+from eics.transformer.blocks import by_position, to_columns, to_rows
+from eics.transformer.head_norms import head_norms_squared
 from eics.transformer.norm import NormMap
 
 
@@ -110,9 +112,39 @@ class HeadMap(LinearOperator):
             # one factorization for all positions: masks and relative units scale whole positions
             factor = torch.linalg.qr(weight).R
             return _HeadCore(self, factor if scale is None else factor * scale[..., :1, None])
-        for by_position in (self.state.post, scale):
-            weight = weight if by_position is None else weight * by_position.unsqueeze(-1)
+        for scales in (self.state.post, scale):
+            weight = weight if scales is None else weight * scales.unsqueeze(-1)
         return _HeadCore(self, torch.linalg.qr(weight).R)
+
+    def frobenius_squared(self) -> Tensor | None:
+        """In closed form (`eics.transformer.head_norms`), where no norm follows the heads."""
+        norms = self._norms_squared
+        return None if norms is None else norms.sum(dim=(-2, -1)).flatten()
+
+    def scaled_frobenius_squared(self, left: Tensor, right: Tensor) -> Tensor | None:
+        """The same where scales go by whole positions, as masks and relative units do."""
+        scales = [by_position(scale, self.state.read) for scale in (left, right)]
+        known = [scale for scale in scales if scale is not None]
+        norms = self._norms_squared
+        if norms is None or len(known) < 2:
+            return None
+        squares = [(s.view(*self.shape[:2], -1) if len(s) == self.batch else s).square() for s in known]
+        weighted = squares[0].unsqueeze(-1) * norms * squares[1].unsqueeze(-2)
+        return weighted.sum(dim=(-2, -1)).flatten()
+
+    @cached_property
+    def _norms_squared(self) -> Tensor | None:
+        """By pair of positions, (H, B, T, T); one head and prompt at a time where all would break the memory bound."""
+        if self.state.post is not None:
+            return None
+        pairs = 0 if self.through == {"v"} else self.shape[2] ** 2 * self.state.spec.w_o.shape[2]
+        if pairs * self.dtype.itemsize > memory_bound():
+            return None  # positions x positions x width: for so long a prompt probes cost less
+        if self.batch > 1 and self.batch * pairs * self.dtype.itemsize > memory_bound():
+            single = [self.prompt(index)._norms_squared for index in range(self.batch)]
+            return torch.cat([one for one in single if one is not None]).view(*self.shape[:3], -1)
+        heads = [self.state.heads[place] for place in self.places]
+        return head_norms_squared(self.state, self.held, heads, self.through)
 
     @property
     def left_factor(self) -> object:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from eics.operators import LinearOperator
-from eics.transformer.blocks import to_columns, to_rows
+from eics.transformer.blocks import by_position, to_columns, to_rows
+from eics.transformer.mlp_norms import mlp_norms_squared
 from eics.transformer.norm import NormMap, derivative
 from eics.transformer.spec import MLP
 
@@ -72,6 +73,21 @@ class MLPMap(LinearOperator):
         if self.w_gate is not None and self.by_gate is not None:
             total = total + (hidden * self.by_gate.unsqueeze(1)) @ self.w_gate
         return to_columns(self.norm.rmv(total))
+
+    def frobenius_squared(self) -> Tensor | None:
+        """In closed form (`eics.transformer.mlp_norms`), where no norm follows."""
+        return None if self._norms_squared is None else self._norms_squared.sum(dim=1)
+
+    def scaled_frobenius_squared(self, left: Tensor, right: Tensor) -> Tensor | None:
+        """The same where scales go by whole positions, as masks and relative units do."""
+        scales = [by_position(scale, self.read) for scale in (left, right)]
+        if self._norms_squared is None or scales[0] is None or scales[1] is None:
+            return None
+        return (self._norms_squared * (scales[0] * scales[1]).square()).sum(dim=1)
+
+    @cached_property
+    def _norms_squared(self) -> Tensor | None:
+        return mlp_norms_squared(self)
 
     def prompt(self, index: int) -> "MLPMap":
         """The map for one prompt."""

@@ -5,9 +5,11 @@ the orientation of `torch.nn.Linear`, (out, in), and are views of the model's ow
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
+
+from eics.transformer.kept import Kept
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Attention:
     softcap: float | None = None
     window: int | None = None
     post_norm: Norm | None = None
+    kept: Kept = field(default_factory=Kept, compare=False, repr=False)
 
     @property
     def heads(self) -> int:
@@ -72,6 +75,7 @@ class MLP:
     w_gate: Tensor | None = None
     b_gate: Tensor | None = None
     post_norm: Norm | None = None
+    kept: Kept = field(default_factory=Kept, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,58 @@
+"""||J||_F^2 of an MLP's map in closed form, position by position, from weights-only matrices.
+
+With `J = W_out (diag(a) W_in + diag(b) W_gate) N` and `N N^T = diag(w) (P / sigma^2 + beta c c^T) diag(w)`,
+
+    ||J||^2 = (a^T K_uu a + 2 a^T K_ug b + b^T K_gg b) / sigma^2 + beta ||W_out (a * p_u + b * p_g)||^2
+
+where `K_ug = (W_out^T W_out) * (W_in diag(w) P diag(w) W_gate^T)` elementwise, and `p = W diag(w) c`. The K depend on
+weights alone and are kept (`eics.transformer.kept`).
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from eics.memory import memory_bound
+from eics.operators import add
+
+if TYPE_CHECKING:
+    from eics.transformer.mlp import MLPMap
+
+
+def mlp_norms_squared(mlp: "MLPMap") -> Tensor | None:
+    """||J_t||_F^2 at each position, (B, T); None where a norm follows, or where the matrices would break the bound."""
+    width = mlp.w_in.shape[0]
+    if mlp.post is not None or width * width * mlp.dtype.itemsize > memory_bound():
+        return None
+    norm, point = mlp.norm, mlp.norm.weight * mlp.norm.point
+    inverse = 1.0 / norm.scale.squeeze(-1).square()
+    sides = [("u", mlp.by_up, mlp.w_in)]
+    if mlp.w_gate is not None and mlp.by_gate is not None:
+        sides.append(("g", mlp.by_gate, mlp.w_gate))
+    total = torch.zeros_like(inverse)
+    for place, (one, a, _) in enumerate(sides):
+        for two, b, _ in sides[place:]:
+            total = total + (1.0 if one == two else 2.0) * ((a @ _matrix(mlp, one + two)) * b).sum(dim=-1)
+    total = total * inverse
+    if not norm.frozen:
+        size, d = norm.point.square().sum(dim=-1), norm.point.shape[-1]
+        beta = -2.0 * inverse**2 / d + size * inverse**3 / d**2
+        hidden = add(a * (point @ weight.mT) for _, a, weight in sides)
+        total = total + beta * (hidden @ mlp.w_out.mT).square().sum(dim=-1)
+    return total
+
+
+def _matrix(mlp: "MLPMap", pair: str) -> Tensor:
+    spec = mlp.spec
+    sides = {"u": mlp.w_in, "g": mlp.w_gate}
+
+    def make() -> Tensor:
+        one, two = (side * mlp.norm.weight for side in (sides[name] for name in pair) if side is not None)
+        gram = one @ two.mT
+        if spec.norm.centred:  # P takes out the mean over the width
+            gram = gram - one.sum(dim=1, keepdim=True) @ two.sum(dim=1, keepdim=True).mT / one.shape[1]
+        return (mlp.w_out.mT @ mlp.w_out) * gram
+
+    weights = [weight for weight in (spec.w_in, spec.w_out, spec.w_gate, spec.norm.weight) if weight is not None]
+    return spec.kept.get((pair, mlp.dtype), weights, make)
