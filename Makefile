@@ -4,13 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test browser-test lint docs clean
+.PHONY: demo test browser-test lint docs circuits clean
 
 demo: $(VENV)/.installed  ## Install, reproduce the paper's figure, fetch SmolLM2 and score a dozen prompts on a circuit of it.
 	$(BIN)/eics toy --out demo
 	$(BIN)/eics models fetch smollm2
-	$(BIN)/eics score --model smollm2 --circuit facts-by-hand --prompts examples/facts.jsonl --preset both \
-		--mode lanczos --curve --out demo/scores.jsonl --picture demo/scores.png --report demo/report.html
+	$(BIN)/eics score --model smollm2 --circuit facts --prompts examples/facts.jsonl --preset both \
+		--mode fast --curve --out demo/scores.jsonl --picture demo/scores.png --report demo/report.html
 	@echo "The paper's figure: demo/toy.png. Scores on SmolLM2: demo/report.html, demo/scores.png, demo/scores.jsonl."
 
 test: $(VENV)/.installed-dev  ## Install and run all tests, the examples of README and docstrings among them.
@@ -25,6 +25,11 @@ lint: $(VENV)/.installed-dev  ## Linters, formatter and type checker, as CI runs
 	$(BIN)/mypy
 	mkdir -p build && $(BIN)/python -c "from eics.report.page import script; print(script())" > build/report.js
 	$(BIN)/oxlint --deny-warnings build/report.js
+
+circuits: $(VENV)/.installed  ## Find and measure the bundled circuits anew; about half an hour on two cores.
+	$(BIN)/eics models fetch smollm2
+	$(BIN)/python scripts/make_tasks.py
+	$(BIN)/python scripts/make_circuits.py
 
 docs: demo $(VENV)/.installed-browser  ## Make the figures of README and docs anew.
 	cp demo/toy.png demo/toy-general.png demo/toy-protocol.png docs/

@@ -7,6 +7,9 @@ import pytest
 import torch
 
 import eics
+from eics.circuit_file import load_graph
+from eics.discovery.faithfulness import faithfulness
+from eics.discovery.task import read_task
 from eics.models.fetch import fetch
 from eics.testing import check_adapter
 
@@ -80,3 +83,13 @@ def test_the_examples_are_prompts():
     lines = (Path(__file__).parent.parent / "examples" / "facts.jsonl").read_text().splitlines()
     assert len(lines) == 12
     assert all("prompt" in json.loads(line) for line in lines)
+
+
+@pytest.mark.parametrize("name", ["facts", "greater-than", "ioi"])
+def test_bundled_circuits_do_part_of_their_task(model, name):
+    """Each keeps under corrupted ablation about what its file says, on some of the held-out prompts."""
+    said = load_graph(name).metadata["faithfulness"]
+    assert said["task"] == f"{name}-test"
+    found = faithfulness(model, read_task(f"{name}-test", model, 12), {"circuit": eics.load_circuit(name)})
+    assert found.full > 2 > found.empty
+    assert found.points[0].faithfulness.value == pytest.approx(said["corrupted"]["value"], abs=0.25)

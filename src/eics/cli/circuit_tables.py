@@ -45,9 +45,13 @@ def sentences(graph: CircuitGraph, circuit: Circuit) -> Iterator[str]:
         yield f"{len(circuit.scores)} of its edges have scores{of_kept}."
     if circuit.positions:
         yield f"{len(circuit.positions)} nodes are restricted to token positions: {_some(tuple(circuit.positions))}."
-    for key in ("model", "task", "about"):
+    for key in ("model", "task", "about", "command"):
         if isinstance(graph.metadata.get(key), str):
             yield f"{key.capitalize()}: {graph.metadata[key]}"
+    measured = graph.metadata.get("faithfulness")
+    if isinstance(measured, dict):
+        kept = [f"{name} {v['value']:.2f}" for name, v in measured.items() if isinstance(v, dict) and "value" in v]
+        yield f"Faithfulness on {measured.get('task')}, by ablation: {', '.join(kept)}."
 
 
 def _rows(circuit: Circuit) -> Iterator[tuple[str, list[str]]]:
