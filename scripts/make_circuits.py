@@ -2,11 +2,12 @@
 
 Each is found by EAP-IG on the first 64 pairs of its task (corrupted ablation, logit difference, 200 edges chosen
 greedily: the same for all tasks) and measured on the task's test part, which shares no subject, name or event with it.
-Writes `src/eics/circuits/NAME.json` with the command and the numbers inside, and the table and figures of
-docs/bundled-circuits.md.
+Writes `src/eics/circuits/NAME.json` with the command and the numbers inside and the curves of docs/find-a-circuit.md,
+and prints its table.
 """
 
 import argparse
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def main() -> None:
         )
         save(faithfulness_figure(measured["corrupted"], f"{name}, held-out prompts"), given.docs / f"curve-{name}.png")
         rows.append(row(name, circuit, found.clean, found.ablated, measured))
-        (given.docs / "bundled-circuits-table.md").write_text("\n".join([HEAD, *rows]) + "\n", encoding="utf-8")
+    sys.stdout.write("\n".join([HEAD, *rows, ""]))
 
 
 HEAD = """| circuit | nodes | edges | logit difference | faithfulness: corrupted | mean | zero | CPR | CMD |

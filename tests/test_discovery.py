@@ -115,10 +115,8 @@ def test_eap_is_the_slope_of_patching_an_edge(family):
 def test_frozen_scores_are_exact_for_the_affine_model(family):
     """Where every node is affine, patching an edge changes the metric by its score, however far it is patched."""
     model, pair = tiny_model(family), PAIRS[0]
-    if model.transformer.logit_softcap is not None:  # its held slope multiplies logits that patching changes
-        pair = Pair(pair.clean, pair.corrupted, pair.answers, pair.foils)
     graph = FullGraph.of(model)
-    found = attribute(model, Task("one", (pair,)), How(method="eap", linearization="frozen"))
+    found = attribute(model, ONE, How(method="eap", linearization="frozen"))
     edges = [graph.edge(row, column) for column, upto in enumerate(graph.prefix) for row in range(upto)]
     circuit = Circuit([edge for edge in edges if edge.port not in ("q", "k")])
     state = run(model, [pair.clean], circuit, logits=True)
@@ -188,7 +186,7 @@ def test_metrics_and_their_slopes():
 def test_selection(seed, parallel, count):
     graph = FullGraph(3, 2, parallel)
     scores = torch.randn(graph.valid.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    found = Attribution(graph, scores * graph.valid, 1.0, 0.0, 1, 1)
+    found = Attribution(graph, scores * graph.valid, 1.0, 0.0, 1)
     ranked = sorted(found.edges(), key=lambda pair: -abs(pair[1]))
     try:
         circuit, dropped = select(found, count, "top")
@@ -215,7 +213,7 @@ def test_masks_of_circuits():
     mask = graph.mask(Circuit(["input->a0.h1", "a0.h1->a1.h0<k>", "a1.h0->logits"]))
     named = {str(graph.edge(row, column)) for row, column in mask.nonzero().tolist()}
     assert named == {"input->a0.h1<q>", "input->a0.h1<k>", "input->a0.h1<v>", "a0.h1->a1.h0<k>", "a1.h0->logits"}
-    assert int(graph.valid.sum()) == graph.edges == len(list(Attribution(graph, graph.valid * 1.0, 0, 0, 1, 1).edges()))
+    assert int(graph.valid.sum()) == graph.edges == len(list(Attribution(graph, graph.valid * 1.0, 0, 0, 1).edges()))
     assert FullGraph(12, 12, parallel=False).edges == 32_491  # GPT-2 small, as EAP-IG counts them
 
 
@@ -238,6 +236,15 @@ def test_faithfulness_of_everything_is_one(ablation):
     assert curve.cmd.value == pytest.approx(away)
     assert all(p.faithfulness.low <= p.faithfulness.value + 1e-9 for p in curve.points)
     assert json.dumps(curve.to_record())
+
+
+def test_what_faithfulness_cannot_say_is_refused():
+    model = tiny_model("gpt2")
+    with pytest.raises(eics.CircuitError, match=r"must have whole nodes.*'m0'"):
+        faithfulness(model, TASK, {"circuit": Circuit(["input->m0", "m0->logits"], positions={"m0": [1]})})
+    same = Task("same", tuple(Pair(pair.clean, pair.clean, pair.answers, pair.foils) for pair in PAIRS))
+    with pytest.raises(OptionError, match="must change the metric"):
+        faithfulness(model, same, {"circuit": Circuit(["input->m0", "m0->logits"])})
 
 
 def test_a_task_that_lacks_something_is_refused():

@@ -132,12 +132,7 @@ class Circuit:
         self.edges: tuple[Edge, ...] = tuple(_as_edge(edge) for edge in edges)
         if not self.edges:
             raise CircuitError("A circuit must have at least one edge. Got none: check the file or the cut.")
-        seen: set[Edge] = set()
-        for edge in self.edges:
-            check_edge(edge)
-            if edge in seen:
-                raise CircuitError(f"Edge {edge} must be given once. It came twice: remove one of them.")
-            seen.add(edge)
+        seen = check_edges(self.edges)
         self.order: tuple[str, ...] = topological_order(self.edges)
         self.positions: dict[str, tuple[int, ...]] = check_positions(positions or {}, set(self.order))
         self.scores: dict[Edge, float] = check_scores(scores or {}, seen)
@@ -267,6 +262,17 @@ def _as_edge(edge: EdgeLike) -> Edge:
     if isinstance(edge, tuple | list) and len(edge) in (2, 3):
         return Edge(*edge)
     return Edge.parse(edge)  # type: ignore[arg-type]  # anything else is refused there
+
+
+def check_edges(edges: Iterable[Edge]) -> set[Edge]:
+    """Refuses what `check_edge` does, and an edge that comes twice; gives them as a set."""
+    seen: set[Edge] = set()
+    for edge in edges:
+        check_edge(edge)
+        if edge in seen:
+            raise CircuitError(f"Edge {edge} must be given once. It came twice: remove one of them.")
+        seen.add(edge)
+    return seen
 
 
 def check_edge(edge: Edge) -> None:

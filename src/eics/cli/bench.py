@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from eics.cli.options import check_picture
+
 if TYPE_CHECKING:
     from eics.bench.rows import Row, Setting
     from eics.circuit import Circuit
@@ -59,7 +61,8 @@ def bench(
     from eics.bench.table import Report
     from eics.cli.terminal import track
 
-    _check_files(rest["out"], rest["markdown"], picture)
+    check_picture(picture)
+    _check_files(rest["out"], rest["markdown"])
     chosen, given = _rows(circuit, rows)
     setting = _setting(shape, model, device, rest)
     adapted = _model(setting, model)
@@ -128,9 +131,6 @@ def _check_files(*files: Path | None) -> None:
     for path in files:
         if path is not None and not path.parent.is_dir():
             raise OptionError(f"The folder of {path} must exist. It does not: make it first.")
-    picture = files[-1]
-    if picture is not None and picture.suffix not in (".png", ".pdf", ".svg"):
-        raise OptionError.of("picture", "a file that ends in .png, .pdf or .svg", str(picture))
 
 
 def _write(report: Any, out: Path | None, markdown: Path | None, picture: Path | None) -> None:

@@ -7,13 +7,13 @@ import click
 
 from eics.cli.choose import choose_record
 from eics.cli.circuit import chosen_graph, cut_options
+from eics.cli.options import check_picture
 from eics.errors import OptionError, RecordError
 
 if TYPE_CHECKING:
     from eics.circuit import Circuit, Edge
     from eics.result import Score
 
-_FORMATS = (".svg", ".png", ".pdf")
 _ROUNDING = 1e-12
 _PROMPT = 60  # letters of the prompt in the picture
 
@@ -46,8 +46,7 @@ def draw(
     CIRCUIT is a circuit file, the name of a bundled one, or an explicit circuit (.safetensors). Where the file has
     attributions they set the widths; where a record is given its shares set the colours.
     """
-    if out.suffix not in _FORMATS or not out.parent.is_dir():
-        raise OptionError.of("out", "a .svg, .png or .pdf file in a folder that exists", str(out))
+    check_picture(out, "out")
     if prompt_id is not None and record is None:
         raise OptionError("--prompt-id chooses a record: give the file of records with --record.")
     circuit, notes = _load(file, cut_by)

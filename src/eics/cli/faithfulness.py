@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eics.cli.discover import task_options
+from eics.cli.options import check_picture
 from eics.errors import CircuitError, OptionError
 
 if TYPE_CHECKING:
@@ -44,9 +45,9 @@ def faithfulness(
     --all-scores`) gives the curve over circuit sizes and its two areas: CPR (under the curve; more is better) and CMD
     (between the curve and 1; less is better).
     """
-    for path in (out, picture):
-        if path is not None and not path.parent.is_dir():
-            raise OptionError.of("out" if path is out else "picture", "a file in a folder that exists", str(path))
+    check_picture(picture)
+    if out is not None and not out.parent.is_dir():
+        raise OptionError.of("out", "a file in a folder that exists", str(out))
     import json
 
     from eics.circuit_file import load_graph

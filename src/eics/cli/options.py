@@ -1,9 +1,11 @@
 """The options of scoring, shared by every command that scores: names and choices come from `eics.Options`."""
 
+from pathlib import Path
 from typing import Any
 
 import click
 
+from eics.errors import OptionError
 from eics.options import CHOICES, PAPER, PRESETS, Options, resolve
 
 
@@ -34,6 +36,12 @@ _NUMBERS = {
     "steps": "Lanczos steps for each probe.",
     "top_k": "In lanczos: count only the K largest singular values, sampling nothing.",
 }
+
+
+def check_picture(path: Path | None, option: str = "picture") -> None:
+    """Before minutes are spent: a picture must be of a known kind, in a folder that exists."""
+    if path is not None and (path.suffix not in (".png", ".pdf", ".svg") or not path.parent.is_dir()):
+        raise OptionError.of(option, "a .png, .pdf or .svg file in a folder that exists", str(path))
 
 
 def scoring_options(command: Any) -> Any:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eics.cli.options import chosen_options, scoring_options
+from eics.cli.options import check_picture, chosen_options, scoring_options
 from eics.errors import OptionError
 from eics.options import PRESETS
 
@@ -71,8 +71,7 @@ def score(
         from eics.records import check_path
 
         check_path(out)
-    if picture is not None and (picture.suffix not in (".png", ".pdf", ".svg") or not picture.parent.is_dir()):
-        raise OptionError.of("picture", "a .png, .pdf or .svg file in a folder that exists", str(picture))
+    check_picture(picture)
     if report is not None:
         from eics.report.page import check_report_path
 

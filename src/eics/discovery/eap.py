@@ -39,7 +39,6 @@ class Attribution:
         scores: (writers, readers), on the CPU; zero where there is no edge.
         clean, ablated: the metric's mean on clean prompts, and with the input ablated (corrupted prompts, or mean or
             zero embeddings).
-        passes: forward passes of the model.
     """
 
     graph: FullGraph
@@ -47,7 +46,6 @@ class Attribution:
     clean: float
     ablated: float
     pairs: int
-    passes: int
 
     def __getitem__(self, edge: Edge | str) -> float:
         """One edge's score."""
@@ -107,20 +105,17 @@ def attribute(
     graph = FullGraph.of(model)
     total = torch.zeros(len(graph.writers), len(graph.readers), dtype=torch.float64)
     clean = ablated = 0.0
-    passes = 0
     with torch.no_grad(), memory_limit(memory):
         means = None
         if how.ablation == "mean":
             means = mean_writes(_run(model, [p.clean for p in batch]) for batch in task.batches(batch_size))
-            passes += -(-len(task.pairs) // batch_size)
         for batch in task.batches(batch_size):
             found = _Batch.of(model, graph, how, batch, means)
             total += found.scores().double().cpu()
             clean, ablated = clean + found.clean_value(), ablated + found.ablated_value()
-            passes += found.passes
             tick(len(batch))
     count = len(task.pairs)
-    return Attribution(graph, total / count, clean / count, ablated / count, count, passes)
+    return Attribution(graph, total / count, clean / count, ablated / count, count)
 
 
 def _run(model: Model, prompts: Sequence[Sequence[int]], embeddings: Tensor | None = None) -> ForwardState:
@@ -140,7 +135,6 @@ class _Batch:
     ablated: Writes
     targets: Targets
     ablated_logits: Tensor
-    passes: int
 
     @classmethod
     def of(cls, model: Model, graph: FullGraph, how: How, pairs: Sequence[Pair], means: Writes | None) -> "_Batch":
@@ -156,7 +150,7 @@ class _Batch:
         assert other.logits is not None
         aims = replace(targets(pairs, model), full=clean.logits)
         state = clean if how.method == "eap" else None  # what nodes read is only kept where gradients are taken there
-        return cls(model, graph, how, pairs, Writes.of(clean), state, writes, aims, other.logits, 2)
+        return cls(model, graph, how, pairs, Writes.of(clean), state, writes, aims, other.logits)
 
     def clean_value(self) -> float:
         assert self.targets.full is not None
@@ -200,7 +194,6 @@ class _Batch:
         for step in range(self.how.steps):
             share = (step + 0.5) / self.how.steps
             between = self.ablated.input + share * (self.clean.input - self.ablated.input)
-            self.passes += 1
             yield _run(self.model, [pair.clean for pair in self.pairs], between), 1.0 / self.how.steps
 
     def _columns(self, layer: int, port: str, heads: list[int]) -> list[int]:

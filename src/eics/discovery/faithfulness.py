@@ -22,6 +22,7 @@ from eics.discovery.full_graph import FullGraph
 from eics.discovery.metrics import measure
 from eics.discovery.reference import Writes, mean_writes
 from eics.discovery.task import Task, targets
+from eics.errors import CircuitError, OptionError
 from eics.memory import memory_limit
 from eics.models.base import Model
 from eics.state import run
@@ -94,8 +95,18 @@ def faithfulness(
     task.check(metric, ablation)
     for circuit in circuits.values():
         model.check_circuit(circuit)
+        if circuit.positions:
+            raise CircuitError(
+                "A circuit must have whole nodes to be run by itself. Some of its positions are left out at "
+                f"{next(iter(circuit.positions))!r}: remove its positions."
+            )
     values = _values(model, task, circuits, metric, ablation, batch_size, memory, tick)
     full, empty, each = values[0], values[1], values[2:]
+    if np.isclose(full.mean(), empty.mean(), rtol=1e-5, atol=1e-7):
+        raise OptionError(
+            f"Ablating everything must change the metric. {metric} is {full.mean():.6g} either way on {task.name!r}: "
+            "take another ablation, or prompts that differ."
+        )
     graph = FullGraph.of(model)
     counts = [int(graph.mask(circuit).sum()) for circuit in circuits.values()]
     shares = [count / graph.edges for count in counts]

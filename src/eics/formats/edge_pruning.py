@@ -6,7 +6,7 @@ from eics.circuit import Edge, Kind, Node
 from eics.errors import CircuitError
 from eics.formats.content import Content
 from eics.formats.graph import CircuitGraph
-from eics.formats.merge import Merged
+from eics.formats.merge import Merged, is_pair, pairs_of
 from eics.formats.seam import Reader
 
 NAME = "edge-pruning"
@@ -17,18 +17,13 @@ _PORT = re.compile(r"(?P<head>a\d+\.h\d+)\.(?P<port>[qkv])")
 def matches(content: Content) -> bool:
     """JSON: a list of pairs of names."""
     value = content.value
-    return content.what == "json" and isinstance(value, list) and bool(value) and _is_pair(value[0])
+    return content.what == "json" and isinstance(value, list) and bool(value) and is_pair(value[0])
 
 
 def read(content: Content) -> CircuitGraph:
     """Reads the pairs; token and position embeddings are both `input`."""
-    merged, seen, inner = Merged(), set(), 0
-    for place, pair in enumerate(content.value):
-        if not _is_pair(pair):
-            raise CircuitError(f"must be a list of [from, to]. Item {place} is {str(pair)[:80]!r}.")
-        if tuple(pair) in seen:
-            raise CircuitError(f"must give each edge once. Item {place} gives {pair[0]} to {pair[1]} again: remove it.")
-        seen.add(tuple(pair))
+    merged, inner = Merged(), 0
+    for place, *pair in pairs_of(content.value):
         (source, out), (target, port) = (_node(name, place) for name in pair)
         if source == target:
             inner += 1  # from a head's port to its output: no edge between nodes
@@ -40,10 +35,6 @@ def read(content: Content) -> CircuitGraph:
     if inner:
         notes += (f"{inner} edges inside heads were left out: they join no two nodes.",)
     return CircuitGraph(tuple(merged.edges), format=NAME, notes=notes)
-
-
-def _is_pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(name, str) for name in value)
 
 
 def _node(name: str, place: int) -> tuple[str, str | None]:

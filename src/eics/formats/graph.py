@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from eics.circuit import Circuit, Edge, Kind, Node, check_edge, check_positions, check_scores, topological_order
+from eics.circuit import Circuit, Edge, Kind, Node, check_edges, check_positions, check_scores, topological_order
 from eics.errors import CircuitError
 
 
@@ -94,7 +94,7 @@ class CircuitGraph:
     def __post_init__(self) -> None:
         if not self.edges:
             raise CircuitError("A circuit file must name at least one edge. Got none.")
-        seen = self._checked_edges()
+        seen = check_edges(self.edges)
         topological_order(self.edges)
         check_scores(self.scores, seen)
         check_positions(self.positions, set(self.nodes))
@@ -106,15 +106,6 @@ class CircuitGraph:
             if not isinstance(said, dict):
                 raise CircuitError(f"What is said of {name!s} must be an object. Got {str(said)[:40]!r}.")
         self._check_nodes()
-
-    def _checked_edges(self) -> set[Edge]:
-        seen: set[Edge] = set()
-        for edge in self.edges:
-            check_edge(edge)
-            if edge in seen:
-                raise CircuitError(f"Edge {edge} must be given once. It came twice: remove one of them.")
-            seen.add(edge)
-        return seen
 
     def _check_nodes(self) -> None:
         for name in self.node_attributes:

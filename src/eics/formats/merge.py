@@ -1,9 +1,11 @@
 """Edges of a finer graph, put together where they join the same nodes of ours."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from eics.circuit import Edge
+from eics.errors import CircuitError
 
 
 @dataclass
@@ -30,6 +32,24 @@ class Merged:
         """Says how many edges were merged, where any were."""
         merged = self.parts - len(self.edges)
         return (f"{merged} edges were merged into others: {why}",) if merged else ()
+
+
+def is_pair(value: object) -> TypeGuard[tuple[str, str]]:
+    """Two names."""
+    return isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(name, str) for name in value)
+
+
+def pairs_of(items: Iterable[object]) -> Iterator[tuple[int, str, str]]:
+    """Place, from and to of each item of a list of pairs; refuses anything else, and a pair that comes twice."""
+    seen: set[tuple[str, str]] = set()
+    for place, item in enumerate(items):
+        if not is_pair(item):
+            raise CircuitError(f"must be a list of [from, to]. Item {place} is {str(item)[:80]!r}.")
+        source, target = item
+        if (source, target) in seen:
+            raise CircuitError(f"must give each edge once. Item {place} gives {source} to {target} again: remove it.")
+        seen.add((source, target))
+        yield place, source, target
 
 
 def some(items: Iterable[object], shown: int = 4) -> str:
