@@ -317,7 +317,7 @@ def test_command_on_a_circuit_file(tmp_path):
         (["--dtype", "int8"], "dtype must be"),
         (["--tokens", "65"], "at most the model's 64"),
         (["--out", "nowhere/b.json"], "folder of nowhere/b.json must exist"),
-        (["--picture", "growth.xlsx"], "ends in .png"),
+        (["--picture", "growth.xlsx"], ".png, .pdf or .svg file in a folder that exists"),
     ],
 )
 def test_command_refuses_in_one_line(arguments, says):

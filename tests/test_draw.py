@@ -253,7 +253,7 @@ def test_each_format_is_written_and_the_same_each_time(tmp_path, ending, magic):
 def test_a_file_that_cannot_be_written_is_refused(tmp_path, name):
     result = run("facts-by-hand", tmp_path / name)
     assert result.exit_code == 2
-    assert ".svg, .png or .pdf file in a folder that exists" in result.output
+    assert ".png, .pdf or .svg file in a folder that exists" in result.output
 
 
 def record(name, shares, **more):

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from eics.alpha import AlphaCalibration, Curve
@@ -16,6 +17,7 @@ from eics.options import Options
 from eics.result import EdgeTerm, NodeTerm, Score, Scores, failed
 from eics.sheaf import SheafTerm
 from eics.spectrum import Estimate
+from eics.tensors import on_cpu
 
 _USED = ("mode", "linearization", "residual", "parts", "metric", "emergence", "positions", "seed")
 
@@ -34,14 +36,47 @@ class Parts:
     curve: Curve | None
     eics: Tensor
 
+    def here(self) -> "Parts":
+        """Every number on the CPU: fetched together once, not each by itself for each prompt."""
+        moved: Parts = on_cpu(replace(self, linearized=None))  # type: ignore[arg-type]
+        return replace(moved, linearized=self.linearized)
+
+
+@dataclass(frozen=True)
+class Stalks:
+    """What a result says of each node's activation, for each prompt: lists by prompt, then by node."""
+
+    nodes: tuple[str, ...]
+    norms: list[list[float]]
+    writes: list[list[bool]]
+    lengths: list[int | None]
+
+    @classmethod
+    def of(cls, linearized: LinearizedCircuit, batch: int) -> "Stalks":
+        """||a_v|| over the positions that count, whether it writes at all, and positions of the longest stalk."""
+        flat = [stalk.flat.expand(batch, -1) for stalk in linearized.stalks.values()]
+        norms = torch.stack([torch.linalg.vector_norm(one, dim=1) for one in flat], dim=1)
+        writes = torch.stack([one.any(dim=1) for one in flat], dim=1)
+        placed = [stalk for stalk in linearized.stalks.values() if stalk.positions is not None]
+        lengths: list[int | None] = [None] * batch
+        if placed:
+            counts = [
+                norms.new_full((batch,), stalk.activation.shape[1]) if stalk.mask is None else stalk.mask.sum(dim=1)
+                for stalk in placed
+            ]
+            most = torch.stack([count.expand(batch) for count in counts]).amax(dim=0)
+            lengths = [int(length) for length in most.tolist()]
+        return cls(tuple(linearized.stalks), norms.tolist(), writes.tolist(), lengths)
+
 
 def assemble(parts: Parts, options: Options, ids: Sequence[str | int]) -> Scores:
     """One `Score` for each prompt."""
     laplacians = _laplacians(parts.linearized) if options.laplacian else [{}] * len(ids)
-    return Scores(_one(parts, options, index, id, laplacians[index]) for index, id in enumerate(ids))
+    stalks, here = Stalks.of(parts.linearized, len(ids)), parts.here()
+    return Scores(_one(here, options, stalks, index, id, laplacians[index]) for index, id in enumerate(ids))
 
 
-def _one(parts: Parts, options: Options, index: int, id: str | int, laplacian: dict[str, Any]) -> Score:
+def _one(parts: Parts, options: Options, stalks: Stalks, index: int, id: str | int, laplacian: dict[str, Any]) -> Score:
     used: dict[str, Any] = {name: options[name] for name in _USED}
     used |= {"alpha": parts.alpha, "dtype": str(parts.linearized.dtype).removeprefix("torch.")}
     numbers: dict[str, Any] = _numbers(parts, index)
@@ -51,7 +86,7 @@ def _one(parts: Parts, options: Options, index: int, id: str | int, laplacian: d
     if wrong:
         cause = f"{wrong[0]} is {numbers[wrong[0]]}: a map, an activation or alpha is too large for {used['dtype']}"
         return failed(id, cause, **used)
-    status, reason = _status(numbers, options, _silent(parts.linearized, index))
+    status, reason = _status(numbers, options, _silent(stalks, index))
     return Score(
         id=id,
         status=status,
@@ -60,10 +95,10 @@ def _one(parts: Parts, options: Options, index: int, id: str | int, laplacian: d
         ei_parts={name: float(part.value[index]) for name, part in parts.emergence.ei_parts.items()},
         edges=_edges(parts, index),
         nodes=_nodes(parts.sheaf, index) if options.residual != "edge" else (),
-        norms=_norms(parts.linearized, index),
+        norms=_norms(stalks, index),
         node_positions={node: list(kept) for node, kept in parts.linearized.circuit.positions.items()},
         stderr=_errors(parts, index) if parts.spectra.sampled else {},
-        diagnostics=_diagnostics(parts, index) | laplacian,
+        diagnostics=_diagnostics(parts, stalks, index) | laplacian,
         curve=None if parts.curve is None else _curve(parts.curve, index),
         **used,
     )
@@ -83,9 +118,9 @@ def _numbers(parts: Parts, index: int) -> dict[str, float | None]:
     }
 
 
-def _silent(linearized: LinearizedCircuit, index: int) -> list[str]:
+def _silent(stalks: Stalks, index: int) -> list[str]:
     """Nodes that write nothing: in the relative metric they have no unit."""
-    return [n for n, stalk in linearized.stalks.items() if not bool(stalk.activation[index].any())]
+    return [node for node, writes in zip(stalks.nodes, stalks.writes[index], strict=True) if not writes]
 
 
 def _status(numbers: dict[str, Any], options: Options, silent: list[str]) -> tuple[str, str | None]:
@@ -134,10 +169,10 @@ def _edges(parts: Parts, index: int) -> tuple[EdgeTerm, ...]:
     return tuple(terms)
 
 
-def _norms(linearized: LinearizedCircuit, index: int) -> dict[str, float]:
-    """||a_v|| over the positions that count; a norm too large for a number is left out."""
-    found = {node: float(stalk.flat[index].norm()) for node, stalk in linearized.stalks.items()}
-    return {node: norm for node, norm in found.items() if math.isfinite(norm)}
+def _norms(stalks: Stalks, index: int) -> dict[str, float]:
+    """||a_v||; a norm too large for a number is left out."""
+    found = zip(stalks.nodes, stalks.norms[index], strict=True)
+    return {node: norm for node, norm in found if math.isfinite(norm)}
 
 
 def _nodes(sheaf: SheafTerm, index: int) -> tuple[NodeTerm, ...]:
@@ -150,13 +185,13 @@ def _rows(sheaf: SheafTerm, index: int) -> list[tuple[Edge | str, float, float]]
     return sorted(rows, key=lambda row: -row[2])
 
 
-def _diagnostics(parts: Parts, index: int) -> dict[str, Any]:
+def _diagnostics(parts: Parts, stalks: Stalks, index: int) -> dict[str, Any]:
     emergence, linearized = parts.emergence, parts.linearized
     by_part = [float(part.value[index]) for part in emergence.ei_parts.values()]
     first = parts.sheaf.first_position
     found: dict[str, Any] = {
         "dei": float(emergence.dei.value[index]),
-        "length": _length(linearized, index),
+        "length": stalks.lengths[index],
         "share_position_0": None if first is None else float(first[index]),
         "share_top_edge": float(parts.by_edge.share[index].max()),
         "share_largest_part": max(by_part) / sum(by_part) if sum(by_part) > 0 else None,
@@ -174,16 +209,6 @@ def _diagnostics(parts: Parts, index: int) -> dict[str, Any]:
             "prompts": parts.calibration.prompts,
         }
     return found
-
-
-def _length(linearized: LinearizedCircuit, index: int) -> int | None:
-    """Positions of the longest stalk, None where no stalk has positions."""
-    lengths = [
-        stalk.activation.shape[1] if stalk.mask is None else int(stalk.mask[index % len(stalk.mask)].sum())
-        for stalk in linearized.stalks.values()
-        if stalk.positions is not None
-    ]
-    return max(lengths, default=None)
 
 
 def _methods(spectra: EmergenceSpectra) -> dict[str, Any]:

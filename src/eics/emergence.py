@@ -7,8 +7,7 @@ Spectra are computed once; alpha enters afterwards, so a whole curve over alpha 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -23,6 +22,7 @@ from eics.paths import branch_maps, macro_map
 from eics.probes import generator
 from eics.sheaf import EPS, by_position
 from eics.spectrum import Alpha, Estimate, Gram, Spectrum, exact, exact_at
+from eics.tensors import each
 
 _ROUNDING = 64
 
@@ -174,7 +174,7 @@ def _spectra(parts: Sequence[Part], options: Options) -> dict[str, Spectrum]:
             spectrum = spectrum_of(Part.stacked(some), options, options.node_probes)
             for place, part in enumerate(some):
                 rows = slice(place * operator.batch, (place + 1) * operator.batch)
-                found[part.names[0]] = spectrum if len(some) == 1 else _rows(spectrum, rows)
+                found[part.names[0]] = spectrum if len(some) == 1 else each(lambda t, rows=rows: t[rows], spectrum)
     return {part.names[0]: found[part.names[0]] for part in parts}
 
 
@@ -196,7 +196,9 @@ def spectrum_of(part: Part, options: Options, probes: int) -> Spectrum:
     if len(found) == 1:
         return next(iter(found.values()))
     choice = torch.tensor(by_rows, device=part.left.device)
-    merged: Spectrum = _merge(choice, found[True], found[False])
+    merged: Spectrum = each(
+        lambda one, other: torch.where(choice.view(-1, *[1] * (one.ndim - 1)), one, other), found[True], found[False]
+    )
     return merged
 
 
@@ -208,30 +210,6 @@ def _estimated(part: Part, options: Options, probes: int, by_rows: bool) -> Spec
     if options.top_k is not None:
         return top_k(gram, k=options.top_k, steps=options.steps, stream=stream)
     return quadrature(gram, probes=probes, steps=options.steps, stream=stream)
-
-
-def _rows(spectrum: Any, rows: slice) -> Any:
-    """The spectrum of some of the batch."""
-    if isinstance(spectrum, Tensor):
-        return spectrum[rows]
-    if isinstance(spectrum, tuple):
-        return tuple(_rows(one, rows) for one in spectrum)
-    if is_dataclass(spectrum) and not isinstance(spectrum, type):
-        return replace(spectrum, **{f.name: _rows(getattr(spectrum, f.name), rows) for f in fields(spectrum)})
-    return spectrum
-
-
-def _merge(choice: Tensor, one: Any, other: Any) -> Any:
-    """Two spectra of a kind into one: `one` where chosen, else `other`, prompt by prompt."""
-    if isinstance(one, Tensor):
-        return torch.where(choice.view(-1, *[1] * (one.ndim - 1)), one, other)
-    if isinstance(one, tuple):
-        return tuple(_merge(choice, a, b) for a, b in zip(one, other, strict=True))
-    if is_dataclass(one) and not isinstance(one, type):
-        return replace(
-            one, **{f.name: _merge(choice, getattr(one, f.name), getattr(other, f.name)) for f in fields(one)}
-        )
-    return one
 
 
 def macro_part(linearized: LinearizedCircuit, *, relative: bool) -> Part:

@@ -2,9 +2,10 @@
 
     EI(J) = 1/2 sum_i log(1 + alpha sigma_i^2)  ~  alpha/2 ||J||_F^2      for alpha sigma_max^2 << 1
 
-Hutch++ splits `tr(A) = tr(Q^T A Q) + tr((I-QQ^T) A (I-QQ^T))` with Q an orthonormal basis of A times half of the
-probes: the large eigenvalues are summed exactly and only the rest is sampled, with the other half. With
-A = J^T J a quadratic form `x^T A x = ||J x||^2` costs one product.
+Hutch++ splits `tr(A) = tr(Q^T A Q) + tr((I-QQ^T) A (I-QQ^T))` with Q an orthonormal basis from a few probes: the
+large eigenvalues are summed exactly and only the rest is sampled, with other probes. With A = J J^T a quadratic form
+`x^T A x = ||J^T x||^2` costs one product, and so does a column of the sketch: Q spans J times a few probes, not A times
+them. At equal cost that leaves more to sample with, and on macro maps of SmolLM2 the error is smaller.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from eics.operators import LinearOperator
-from eics.probes import Stream
+from eics.probes import Stream, fork
 from eics.spectrum import Alpha, Estimate, Gram, Spectrum
 
 
@@ -57,14 +58,15 @@ def small_alpha(operator: LinearOperator, gram: Gram, rank: Tensor, *, probes: i
 
 
 def hutchpp(gram: Gram, *, probes: int, stream: Stream) -> tuple[Tensor, Tensor]:
-    """tr(A) and its standard error, (B,) each, from `probes` vectors: half of them sketch, half sample."""
-    drawn = gram.probes(probes, stream)
-    sketch, samples = drawn.split([probes // 2, probes - probes // 2], dim=2)
-    basis = _range_basis(gram.mv(sketch))
-    captured = gram.half(basis).square().sum(dim=(1, 2))
+    """tr(A) and its standard error, (B,) each, from `probes` vectors: a third of them sketch, the others sample."""
+    sketch = probes // 3
+    turned, other = gram.turned, fork(stream)
+    basis = _range_basis(turned.half(turned.probes(sketch, other)))
+    samples = gram.probes(probes - sketch, stream)
     rest = samples - basis @ (basis.mT @ samples)
-    forms = gram.half(rest).square().sum(dim=1)  # (B, k)
-    return captured + forms.mean(dim=1), forms.std(dim=1) / forms.shape[1] ** 0.5
+    forms = gram.half(torch.cat([basis, rest], dim=2)).square().sum(dim=1)  # (B, probes)
+    captured, sampled = forms[:, : basis.shape[2]], forms[:, basis.shape[2] :]
+    return captured.sum(dim=1) + sampled.mean(dim=1), sampled.std(dim=1) / sampled.shape[1] ** 0.5
 
 
 def _range_basis(block: Tensor) -> Tensor:

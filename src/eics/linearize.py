@@ -22,7 +22,7 @@ from torch import Tensor
 
 from eics.circuit import Circuit, Edge, Kind, Node
 from eics.errors import OptionError
-from eics.operators import LinearOperator, Scaled, add, cat_batches, hstack
+from eics.operators import LinearOperator, Scaled, add, cat_batches, hstack, zeros_by_vector
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class LinearizedCircuit:
         like = next(iter(values.values()))
         for node in level.nodes:
             if node not in carried:
-                carried[node] = like.new_zeros(like.shape[0], self.stalks[node].dim, like.shape[2])
+                carried[node] = zeros_by_vector(like, self.stalks[node].dim)
         return carried
 
     def pull(self, level: Level, cotangents: Mapping[str, Tensor]) -> Iterator[tuple[Edge, Tensor]]:
@@ -251,11 +251,27 @@ class LinearizedCircuit:
         for bundle in level.bundles:
             here = [cotangents.get(entry.target) for entry in bundle.entries]
             if any(block is not None for block in here):
-                zero = like.new_zeros(like.shape[0], bundle.operator.rows, like.shape[2])
+                zero = zeros_by_vector(like, bundle.operator.rows)
                 backs = bundle.rmv([zero if block is None else block for block in here])
                 for entry, back, block in zip(bundle.entries, backs, here, strict=True):
                     if block is not None:
                         yield from ((edge, back) for edge in entry.edges)
+
+    def narrowed(self, targets: Sequence[str]) -> "LinearizedCircuit":
+        """The same maps for sweeps to `targets` alone: a node that is read at one position of each prompt only (the
+        read-out's, by MLPs and the read-out) is computed there only."""
+        entries = dict(self.entries)
+        readers: dict[str, list[Tensor | None]] = {}
+        for node in reversed(self.circuit.inner):
+            places = readers.get(node, [])
+            first = places[0] if places and node not in targets else None
+            if first is not None and all(other is first for other in places):
+                entries[node] = tuple(replace(e, operator=e.operator.written_at(first)) for e in entries[node])
+            for entry in entries[node]:
+                for edge in entry.edges:
+                    readers.setdefault(edge.source, []).append(entry.operator.reads)
+        changed = any(entries[node] is not self.entries[node] for node in entries)
+        return replace(self, entries=entries) if changed else self
 
     def prompt(self, index: int) -> "LinearizedCircuit":
         """The circuit linearized at one prompt alone."""

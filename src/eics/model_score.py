@@ -184,16 +184,13 @@ def _failed(prompt: Prompt, reason: str, options: Options) -> Score:
 
 def _repair(state: ForwardState) -> set[int]:
     """Rows with numbers that are not finite, which are set to 0 so that the other rows can be factorized."""
-    broken: set[int] = set()
     stores = (state.attention_reads, state.mlp_reads, state.z, state.summed, state.mlp_writes)
     tensors = [tensor for store in stores for tensor in store.values()]
     tensors += [t for t in (state.input, state.final_read, state.final, state.logits) if t is not None]
-    for tensor in tensors:
-        bad = ~tensor.flatten(1).isfinite().all(dim=1)
-        if bool(bad.any()):
-            broken |= set(bad.nonzero().flatten().tolist())
-            tensor[bad] = 0.0
-    return broken
+    bad = torch.stack([~tensor.flatten(1).isfinite().all(dim=1) for tensor in tensors])  # asked of the device once
+    for place in bad.any(dim=1).nonzero().flatten().tolist():
+        tensors[place][bad[place]] = 0.0
+    return set(bad.any(dim=0).nonzero().flatten().tolist())
 
 
 def _check_answer(answer: int | None, length: int) -> None:

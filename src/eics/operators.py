@@ -88,6 +88,16 @@ class LinearOperator(ABC):
         return None
 
     @property
+    def reads(self) -> Tensor | None:
+        """The one position of each prompt that is read, (B,); None where more may be."""
+        return None
+
+    def written_at(self, places: Tensor) -> "LinearOperator":  # noqa: ARG002
+        """The same map for readers of one position of each prompt, (B,): elsewhere it may write zero, if that is
+        cheaper."""
+        return self
+
+    @property
     def kin(self) -> object:
         """Operators with an equal one can be stacked; None for those that stand alone."""
         return None
@@ -356,6 +366,15 @@ class Scaled(LinearOperator):
         return Scaled(base, base.left_ones(), self.right)
 
     @property
+    def reads(self) -> Tensor | None:
+        """What the base reads."""
+        return self.base.reads
+
+    def written_at(self, places: Tensor) -> LinearOperator:
+        """The base's, scaled."""
+        return Scaled(self.base.written_at(places), self.left, self.right)
+
+    @property
     def left_factor(self) -> object:
         """The base's, together with the scales."""
         inner = self.base.left_factor
@@ -413,6 +432,16 @@ def cat_blocks(blocks: Sequence[Tensor], dim: int = 1) -> Tensor:
 def cat_batches(tensors: Sequence[Tensor], batch: int) -> Tensor:
     """Tensors whose first axis is 1 or `batch`, one after another: (batch * tensors, ...)."""
     return torch.cat([tensor.expand(batch, *tensor.shape[1:]) for tensor in tensors])
+
+
+def by_vector(block: Tensor) -> Tensor:
+    """A block (B, n, k) laid out in memory vector by vector, as products with rows of a residual stream leave it."""
+    return block.mT.contiguous().mT
+
+
+def zeros_by_vector(like: Tensor, size: int) -> Tensor:
+    """Zeros for as many prompts and vectors, (B, size, k), laid out vector by vector."""
+    return like.new_zeros(like.shape[0], like.shape[2], size).mT
 
 
 def add(terms: Iterator[Tensor]) -> Tensor:

@@ -103,7 +103,7 @@ class Options:
             self._set("alpha", _positive("alpha", "a finite number > 0, or 'auto'", self.alpha))
         for name in ("target", "memory"):
             self._set(name, _positive(name, "a finite number > 0", getattr(self, name)))
-        # Hutch++ halves the probes, and a standard error needs two samples.
+        # A third of the probes sketch in `fast`, and a standard error needs two of the others.
         for name, least in {"node_probes": 4, "macro_probes": 4, "steps": 1, "seed": 0}.items():
             self._set(name, _whole(name, getattr(self, name), least=least))
         if self.top_k is not None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from eics.circuit import Edge
 from eics.linearize import LinearizedCircuit
-from eics.operators import LinearOperator, cat_blocks
+from eics.operators import LinearOperator, by_vector, cat_blocks, zeros_by_vector
 
 
 class PathMap(LinearOperator):
@@ -62,7 +62,7 @@ class PathMap(LinearOperator):
         return PathMap(self.linearized.double(), self.targets)
 
     def _split(self, block: Tensor, nodes: Sequence[str]) -> dict[str, Tensor]:
-        parts = block.split([self.linearized.stalks[node].dim for node in nodes], dim=1)
+        parts = by_vector(block).split([self.linearized.stalks[node].dim for node in nodes], dim=1)
         return {node: self._masked(node, part) for node, part in zip(nodes, parts, strict=True)}
 
     def _masked(self, node: str, block: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class PathMap(LinearOperator):
         return block if stalk.mask is None else block * stalk.weights.unsqueeze(2)
 
     def _zeros(self, node: str, like: Tensor) -> Tensor:
-        return like.new_zeros(like.shape[0], self.linearized.stalks[node].dim, like.shape[2])
+        return zeros_by_vector(like, self.linearized.stalks[node].dim)
 
     def _most_live(self) -> int:
         """How many nodes' values a sweep holds at most."""
@@ -114,7 +114,8 @@ def sweep_back(
 
 def macro_map(linearized: LinearizedCircuit) -> PathMap:
     """J_M: stacked sources to stacked sinks."""
-    return PathMap(linearized, linearized.circuit.sinks)
+    sinks = linearized.circuit.sinks
+    return PathMap(linearized.narrowed(sinks), sinks)
 
 
 def branch_maps(linearized: LinearizedCircuit) -> dict[Edge, LinearOperator]:

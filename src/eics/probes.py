@@ -26,6 +26,15 @@ def generator(seed: int, purpose: str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
 
 
+def fork(stream: Stream) -> Stream:
+    """A second stream for each, so that how much is drawn from one (a padded prompt takes more) moves nothing in the
+    other."""
+    if isinstance(stream, torch.Generator):
+        seed = torch.randint(2**62, (1,), generator=stream)
+        return torch.Generator().manual_seed(int(seed))
+    return [one for one in map(fork, stream) if isinstance(one, torch.Generator)]
+
+
 def signs(rows: int, count: int, stream: torch.Generator, like: Tensor) -> Tensor:
     """`count` Rademacher vectors as columns, (1, rows, count), in the dtype and on the device of `like`."""
     bits = torch.randint(0, 2, (rows, count), generator=stream, dtype=torch.int8)

@@ -24,14 +24,14 @@ EPS = 1e-8
 
 
 @dataclass(frozen=True)
-class Term:
-    """One summand of the numerator by position, and what it is measured against.
+class Terms:
+    """Summands of the numerator by position, and what they are measured against; n of them, into one node.
 
-    `residual` is (B, T). `energy` is (B, T) where the metric goes by position, else (B, 1). `cosine`, (B,), is that of
-    `rho a_u` and `a_v` over all positions, nan where one of them is zero; None for a node.
+    `residual` is (B, n, T). `energy` is (B, n, T) where the metric goes by position, else (B, n, 1). `cosine`, (B, n),
+    is that of `rho a_u` and `a_v` over all positions, nan where one of them is zero; None for a node.
     """
 
-    name: Edge | str
+    names: tuple[Edge | str, ...]
     residual: Tensor
     energy: Tensor
     positions: Tensor | None
@@ -67,7 +67,7 @@ def sheaf_term(linearized: LinearizedCircuit, *, residual: str = "edge", metric:
     return _combine(list(terms(linearized, metric)), metric, linearized.batch)
 
 
-def _edge_terms(linearized: LinearizedCircuit, metric: str) -> Iterator[Term]:
+def _edge_terms(linearized: LinearizedCircuit, metric: str) -> Iterator[Terms]:
     """||rho a_u - a_v||^2 for each edge; all parents of all entries of a bundle go through its map in one block."""
     for bundle in (bundle for level in linearized.levels() for bundle in level.bundles):
         operator = bundle.operator
@@ -77,9 +77,8 @@ def _edge_terms(linearized: LinearizedCircuit, metric: str) -> Iterator[Term]:
             edges = [entry.edges[start : start + width] for entry in bundle.entries]
             images = bundle.mv([_parents(linearized, some, min(width, most - start), operator.cols) for some in edges])
             for some, image in zip(edges, images, strict=True):
-                for column, edge in enumerate(some):
-                    predicted = image[:, :, column].view_as(linearized.stalks[edge.target].activation)
-                    yield _edge_term(edge, predicted, linearized, metric)
+                if some:
+                    yield _terms_of(some, image[:, :, : len(some)].mT, linearized, metric)
 
 
 def _parents(linearized: LinearizedCircuit, edges: Sequence[Edge], width: int, dim: int) -> Tensor:
@@ -87,32 +86,38 @@ def _parents(linearized: LinearizedCircuit, edges: Sequence[Edge], width: int, d
     stalks = [linearized.stalks[edge.source].flat for edge in edges]
     like = linearized.stalks[linearized.circuit.order[0]].activation
     stalks += [like.new_zeros(linearized.batch, dim)] * (width - len(edges))
-    return torch.stack(torch.broadcast_tensors(*stalks), dim=2)
+    return torch.stack(torch.broadcast_tensors(*stalks), dim=1).mT
 
 
-def _edge_term(edge: Edge, predicted: Tensor, linearized: LinearizedCircuit, metric: str) -> Term:
-    target = linearized.stalks[edge.target]
-    observed = target.activation
+def _terms_of(edges: Sequence[Edge], images: Tensor, linearized: LinearizedCircuit, metric: str) -> Terms:
+    """The terms of edges into one node from what they predict, (B, edges, dim)."""
+    target = linearized.stalks[edges[0].target]
+    observed = target.activation.unsqueeze(1)
+    predicted = images.reshape(*images.shape[:2], *target.activation.shape[1:])
     if metric == "relative":
         energy = by_position(predicted) + by_position(observed)
     else:
-        source = linearized.stalks[edge.source].activation
-        energy = (by_position(source).sum(dim=1) + by_position(observed).sum(dim=1)).unsqueeze(1)
-    return Term(edge, by_position(predicted - observed), energy, target.positions, _cosine(predicted, observed))
+        own = by_position(observed).sum(dim=2)
+        energy = torch.stack([_energy(linearized, edge.source) + own[:, 0] for edge in edges], dim=1).unsqueeze(2)
+    cosine = _cosine(images, target.flat.unsqueeze(1))
+    return Terms(tuple(edges), by_position(predicted - observed), energy, target.positions, cosine)
+
+
+def _energy(linearized: LinearizedCircuit, node: str) -> Tensor:
+    return linearized.stalks[node].flat.square().sum(dim=1)
 
 
 def _cosine(predicted: Tensor, observed: Tensor) -> Tensor:
-    """Of two stalks, flattened: (B,). Each is divided by its norm first, so that nothing overflows."""
-    return (_unit(predicted) * _unit(observed)).sum(dim=1).clamp(-1.0, 1.0)
+    """Of flat stalks, (B, n, dim): (B, n). Each is divided by its norm first, so that nothing overflows."""
+    return (_unit(predicted) * _unit(observed)).sum(dim=2).clamp(-1.0, 1.0)
 
 
-def _unit(stalk: Tensor) -> Tensor:
-    flat = stalk.flatten(1)
-    length: Tensor = torch.linalg.vector_norm(flat, dim=1, keepdim=True)
+def _unit(flat: Tensor) -> Tensor:
+    length: Tensor = torch.linalg.vector_norm(flat, dim=2, keepdim=True)
     return flat / length
 
 
-def _joint_terms(linearized: LinearizedCircuit, metric: str) -> Iterator[Term]:
+def _joint_terms(linearized: LinearizedCircuit, metric: str) -> Iterator[Terms]:
     """||sum_u rho a_u - (a_v - b_v)||^2 against ||sum_u rho a_u||^2 + ||a_v - b_v||^2, for each node."""
     observed = _columns(linearized)
     for node, carried in _carried(linearized, observed):
@@ -120,31 +125,36 @@ def _joint_terms(linearized: LinearizedCircuit, metric: str) -> Iterator[Term]:
         explained = carried.view_as(stalk.activation)
         to_explain = stalk.activation - stalk.constant
         energy = by_position(explained) + by_position(to_explain)
-        if metric == "euclidean":
-            energy = energy.sum(dim=1, keepdim=True)
-        yield Term(node, by_position(explained - to_explain), energy, stalk.positions)
+        yield _node_terms(node, by_position(explained - to_explain), energy, stalk, metric)
 
 
-def _combine(terms: Sequence[Term], metric: str, batch: int) -> SheafTerm:
+def _node_terms(node: str, residual: Tensor, energy: Tensor, stalk: Stalk, metric: str) -> Terms:
+    """A node's own, from (B, T)."""
+    if metric == "euclidean":
+        energy = energy.sum(dim=1, keepdim=True)
+    return Terms((node,), residual.unsqueeze(1), energy.unsqueeze(1), stalk.positions)
+
+
+def _combine(terms: Sequence[Terms], metric: str, batch: int) -> SheafTerm:
     if metric == "relative":
         ratios = [torch.where(t.energy > 0, t.residual / torch.where(t.energy > 0, t.energy, 1.0), 0.0) for t in terms]
-        counted = sum((t.energy > 0).sum(dim=1) for t in terms)
-        residual = torch.stack([ratio.sum(dim=1) for ratio in ratios], dim=1)
+        counted = sum((t.energy > 0).sum(dim=(1, 2)) for t in terms)
+        residual = torch.cat([ratio.sum(dim=2) for ratio in ratios], dim=1)
         c_sh = (residual.sum(dim=1) / torch.as_tensor(counted).clamp(min=1)).sqrt()
     else:
         ratios = [term.residual for term in terms]
-        residual = torch.stack([ratio.sum(dim=1) for ratio in ratios], dim=1)
-        energy = torch.stack([term.energy.sum(dim=1) for term in terms], dim=1).sum(dim=1)
+        residual = torch.cat([ratio.sum(dim=2) for ratio in ratios], dim=1)
+        energy = torch.cat([term.energy.sum(dim=2) for term in terms], dim=1).sum(dim=1)
         c_sh = residual.sum(dim=1).sqrt() / (EPS + energy.sqrt())
     total = residual.sum(dim=1)
     cosines = [term.cosine for term in terms if term.cosine is not None]
     return SheafTerm(
         c_sh=c_sh,
-        names=tuple(term.name for term in terms),
+        names=tuple(name for term in terms for name in term.names),
         residual=residual,
         share=_divide(residual, total.unsqueeze(1)),
         first_position=_first_position(ratios, [term.positions for term in terms], total, batch),
-        cosine=torch.stack(cosines, dim=1) if len(cosines) == len(terms) else None,
+        cosine=torch.cat(cosines, dim=1) if len(cosines) == len(terms) else None,
     )
 
 
@@ -165,19 +175,17 @@ def _propagated(linearized: LinearizedCircuit, metric: str) -> SheafTerm:
     for node, term in zip(circuit.sinks, terms, strict=True):
         error = stalks[node].activation - propagated[node].view_as(stalks[node].activation)
         if metric == "relative":
-            error = _divide(error, term.energy.unsqueeze(2))
+            error = _divide(error, term.energy.squeeze(1).unsqueeze(2))
         cotangents[node] = error.flatten(1).unsqueeze(2)
     total = whole.residual.sum(dim=1)
     shares = _carried_shares(linearized, cotangents, total)
     return SheafTerm(whole.c_sh, circuit.inner, *shares, whole.first_position)
 
 
-def _sink_term(node: str, stalk: Stalk, propagated: Tensor, metric: str) -> Term:
+def _sink_term(node: str, stalk: Stalk, propagated: Tensor, metric: str) -> Terms:
     expected = propagated.view_as(stalk.activation)
     energy = by_position(stalk.activation - stalk.constant) + by_position(expected - stalk.constant)
-    if metric == "euclidean":
-        energy = energy.sum(dim=1, keepdim=True)
-    return Term(node, by_position(stalk.activation - expected), energy, stalk.positions)
+    return _node_terms(node, by_position(stalk.activation - expected), energy, stalk, metric)
 
 
 def _carried_shares(
@@ -209,8 +217,8 @@ def _columns(linearized: LinearizedCircuit) -> dict[str, Tensor]:
 
 
 def by_position(stalk: Tensor) -> Tensor:
-    """Squared norm at each position: (B, T, d) to (B, T)."""
-    return stalk.square().sum(dim=2)
+    """Squared norm at each position: (..., T, d) to (..., T)."""
+    return stalk.square().sum(dim=-1)
 
 
 def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
@@ -226,5 +234,5 @@ def _first_position(
     at_first = total.new_zeros(batch)
     for part, known in zip(parts, positions, strict=True):
         if known is not None:
-            at_first = at_first + part[:, known == 0].sum(dim=1)
+            at_first = at_first + part[:, :, known == 0].sum(dim=(1, 2))
     return _divide(at_first, total)

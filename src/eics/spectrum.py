@@ -115,10 +115,15 @@ class Gram:
     def __init__(
         self, operator: LinearOperator, support: tuple[Tensor, Tensor] | None = None, by_rows: bool | None = None
     ) -> None:
-        self.operator = operator
+        self.operator, self._sides = operator, support
         self.by_rows = operator.rows <= operator.cols if by_rows is None else by_rows
         self.size = operator.rows if self.by_rows else operator.cols
         self.support = None if support is None else support[0 if self.by_rows else 1] != 0
+
+    @property
+    def turned(self) -> "Gram":
+        """The Gram matrix of the other side."""
+        return Gram(self.operator, self._sides, not self.by_rows)
 
     def half(self, x: Tensor) -> Tensor:
         """J^T x or J x: its squared norm is x^T A x, for one product instead of two."""

@@ -71,9 +71,8 @@ def run(
     `embeddings`, (B, T, d), stand in for what enters block 0.
     """
     lengths = torch.tensor([len(tokens) for tokens in prompts], device=model.device)
-    ids = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.long, device=model.device)
-    for row, tokens in enumerate(prompts):
-        ids[row, : len(tokens)] = torch.tensor(list(tokens), device=model.device)
+    longest = max(len(tokens) for tokens in prompts)
+    ids = torch.tensor([[*tokens, *[0] * (longest - len(tokens))] for tokens in prompts], device=model.device)
     at = lengths - 1 if answer is None else torch.tensor(list(answer), device=model.device)
     state = ForwardState(model, lengths, at)
     attention_mask = (torch.arange(ids.shape[1], device=model.device) < lengths.unsqueeze(1)).long()

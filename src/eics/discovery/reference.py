@@ -14,6 +14,7 @@ from torch import Tensor
 from eics.models.base import Model
 from eics.state import ForwardState
 from eics.transformer.attention import by_head, pick
+from eics.transformer.blocks import project
 from eics.transformer.norm import held_scale
 from eics.transformer.spec import Attention
 
@@ -59,7 +60,7 @@ class Writes:
 def head_writes(spec: Attention, z: Tensor, heads: list[int]) -> Tensor:
     """What heads write given the whole layer's z, (B, T, H*e): (H, B, T, d); a post-norm is that of their sum."""
     split = by_head(z, spec.heads)
-    out: Tensor = pick(split, heads) @ pick(spec.w_o, heads).to(z.dtype).mT.unsqueeze(1)
+    out = project(pick(split, heads), pick(spec.w_o, heads).to(z.dtype).mT)
     if spec.post_norm is None:
         return out
     return out * held_scale(spec.post_norm, heads_sum(spec, z))

@@ -10,6 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from eics.transformer.blocks import project
 from eics.transformer.norm import NormMap, held_scale
 from eics.transformer.spec import Attention
 
@@ -54,7 +55,7 @@ class AttentionState:
 
     def write(self, z: Tensor) -> Tensor:
         """What heads with these z, (H, B, T, e), write: (H, B, T, d); in the post-norm's held units."""
-        out = z @ self.spec.w_o[list(self.heads)].to(z.dtype).mT.unsqueeze(1)
+        out = project(z, self.spec.w_o[list(self.heads)].to(z.dtype).mT)
         return out if self.post is None else out * self.post
 
     @cached_property
@@ -173,6 +174,6 @@ def by_head(z: Tensor, heads: int) -> Tensor:
 
 
 def _project(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """(B, T, d) through (H, e, d): (H, B, T, e)."""
-    out: Tensor = x @ weight.to(x.dtype).mT.unsqueeze(1)
+    """(B, T, d), or by head (H, B, T, d), through (H, e, d): (H, B, T, e)."""
+    out = project(x if x.ndim == 4 else x.unsqueeze(0), weight.to(x.dtype).mT)
     return out if bias is None else out + bias.to(x.dtype)[:, None, None]

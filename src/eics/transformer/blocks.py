@@ -1,4 +1,7 @@
-"""Blocks of vectors as operators see them, (B, T*d, k), and as rows of a residual stream, (B, k, T, d)."""
+"""Blocks of vectors as operators see them, (B, T*d, k), and as rows of a residual stream, (B, k, T, d).
+
+Where a block lies in memory vector by vector (`eics.operators.by_vector`), neither way is a copy.
+"""
 
 from torch import Tensor
 
@@ -12,6 +15,21 @@ def to_rows(block: Tensor, like: Tensor) -> Tensor:
 def to_columns(rows: Tensor) -> Tensor:
     """(B, k, T, d) to (B, T*d, k)."""
     return rows.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+def project(x: Tensor, weight: Tensor) -> Tensor:
+    """Rows (H or 1, ..., in) through weights by head (H, in, out): (H, ..., out).
+
+    All rows of a head go in one product; left to broadcasting, each prompt and vector would be a small one of its own.
+    """
+    heads, width, out = weight.shape
+    rows = x.reshape(x.shape[0], -1, width).expand(heads, -1, -1)
+    return (rows @ weight).view(heads, *x.shape[1:-1], out)
+
+
+def mix(x: Tensor, weight: Tensor) -> Tensor:
+    """Rows (..., in) through one matrix (in, out), all in one product."""
+    return (x.reshape(-1, weight.shape[0]) @ weight).view(*x.shape[:-1], weight.shape[1])
 
 
 def by_position(scale: Tensor, like: Tensor) -> Tensor | None:

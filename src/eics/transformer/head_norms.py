@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from eics.transformer.attention import AttentionState, Held, pick, rotate
+from eics.transformer.blocks import project
 from eics.transformer.norm import NormMap
 from eics.transformer.spec import Attention
 
@@ -64,12 +65,12 @@ class _Norms:
 
     def _with_keys(self, u: Tensor) -> Tensor:
         keys = self._met("k")  # (H, B, T, S, e)
-        su = u @ self.s[:, None, None]
+        su = project(u, self.s)
         along = (keys * self.p["k"].unsqueeze(-3)).sum(dim=-1)
-        inner = ((keys @ self.grams["kk"][:, None, None]) * keys).sum(dim=-1)
+        inner = (project(keys, self.grams["kk"]) * keys).sum(dim=-1)
         total = (su * u).sum(dim=-1) * (inner * self.inverse.unsqueeze(-2) + self.beta.unsqueeze(-2) * along.square())
         if "v" in self.through:
-            cross = ((su @ self.grams["vk"][:, None, None]) * keys).sum(dim=-1) * self.inverse.unsqueeze(-2)
+            cross = (project(su, self.grams["vk"]) * keys).sum(dim=-1) * self.inverse.unsqueeze(-2)
             cross = cross + self.beta.unsqueeze(-2) * (su * self.p["v"].unsqueeze(-3)).sum(dim=-1) * along
             total = total + 2.0 * self.held.pattern * cross
         return total
@@ -77,10 +78,10 @@ class _Norms:
     def _with_queries(self, u: Tensor) -> Tensor:
         """What queries add where a position reads itself, (H, B, T)."""
         b = u.mT @ self._met("q")  # B_t: (H, B, T, e, e)
-        sb = self.s[:, None, None] @ b
+        sb = project(b.mT, self.s).mT  # S is symmetric
         p = self.p["q"]
         bp = (b @ p.unsqueeze(-1)).squeeze(-1)
-        total = ((sb @ self.grams["qq"][:, None, None]) * b).sum(dim=(-2, -1)) * self.inverse
+        total = (project(sb, self.grams["qq"]) * b).sum(dim=(-2, -1)) * self.inverse
         total = total + self.beta * self._form(bp, bp)
         sbp = (sb @ p.unsqueeze(-1)).squeeze(-1)
         if "v" in self.through:
@@ -89,9 +90,7 @@ class _Norms:
             total = total + 2.0 * self.held.pattern.diagonal(dim1=-2, dim2=-1) * cross
         if "k" in self.through:
             own, keys = (x.diagonal(dim1=-3, dim2=-2).mT for x in (u, self._met("k")))  # s = t: (H, B, T, e)
-            read = (sb @ (self.grams["qk"][:, None, None] @ keys.unsqueeze(-1))).squeeze(-1) * self.inverse.unsqueeze(
-                -1
-            )
+            read = (sb @ project(keys, self.grams["qk"].mT).unsqueeze(-1)).squeeze(-1) * self.inverse.unsqueeze(-1)
             read = read + (self.beta * (keys * self.p["k"]).sum(dim=-1)).unsqueeze(-1) * sbp
             total = total + 2.0 * (own * read).sum(dim=-1)
         return total
@@ -110,7 +109,7 @@ class _Norms:
         return (rows if norm is None else norm.rmv(rows)).transpose(-3, -2)
 
     def _form(self, one: Tensor, two: Tensor) -> Tensor:
-        return ((one @ self.s[:, None]) * two).sum(dim=-1)
+        return (project(one, self.s) * two).sum(dim=-1)
 
     def _pairs(self) -> list[str]:
         names = [name for name in "vkq" if name in self.through]
@@ -125,7 +124,7 @@ class _Norms:
     def _p(self, name: str) -> Tensor:
         """W_a diag(w) c_s, (H, B, T, e)."""
         point = self.norm.weight * self.norm.point
-        return point @ _weight(self.state.spec, self.heads, name).to(point.dtype).mT.unsqueeze(1)
+        return project(point.unsqueeze(0), _weight(self.state.spec, self.heads, name).to(point.dtype).mT)
 
 
 def _kept(spec: Attention, head: int, pair: str, gain: Tensor, centred: bool) -> Tensor:

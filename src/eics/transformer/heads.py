@@ -14,7 +14,7 @@ from torch import Tensor
 from eics.memory import memory_bound
 from eics.operators import LinearOperator, add
 from eics.transformer.attention import AttentionState, Held, pick, rotate
-from eics.transformer.blocks import by_position, to_columns, to_rows
+from eics.transformer.blocks import by_position, project, to_columns, to_rows
 from eics.transformer.head_norms import head_norms_squared
 from eics.transformer.norm import NormMap
 
@@ -42,17 +42,17 @@ class HeadMap(LinearOperator):
         return held if self.places == tuple(range(len(self.state.heads))) else held.pick(self.places)
 
     def weight(self, name: str) -> Tensor:
-        """Of a port or of the write, by head, with axes for prompts and block: (H, 1, 1, out, in)."""
+        """Of a port or of the write, by head: (H, out, in)."""
         if name not in self._weights:
             spec, heads = self.state.spec, [self.state.heads[place] for place in self.places]
             chosen = [spec.group(head) for head in heads] if name in "kv" else heads
             weight = {"q": spec.w_q, "k": spec.w_k, "v": spec.w_v, "o": spec.w_o}[name]
-            self._weights[name] = pick(weight, chosen).to(self.dtype)[:, None, None]
+            self._weights[name] = pick(weight, chosen).to(self.dtype)
         return self._weights[name]
 
     def mv(self, x: Tensor) -> Tensor:
         """Norm, projections, pattern, W_O."""
-        out = self.z_change(x) @ self.weight("o").mT
+        out = project(self.z_change(x), self.weight("o").mT)
         if self.state.post is not None:
             out = out * self.state.post.unsqueeze(1)
         return to_columns(out.flatten(0, 1))
@@ -62,7 +62,7 @@ class HeadMap(LinearOperator):
         back = self.by_head(to_rows(y, self.state.read))
         if self.state.post is not None:
             back = back * self.state.post.unsqueeze(1)
-        return self.z_back(back @ self.weight("o"))
+        return self.z_back(project(back, self.weight("o")))
 
     def by_head(self, x: Tensor) -> Tensor:
         """(H*B or 1, k, ...) as (H, B, k, ...)."""
@@ -72,10 +72,10 @@ class HeadMap(LinearOperator):
 
     def ports_back(self, cotangent: Tensor) -> Iterator[tuple[str, Tensor]]:
         """`rmv` through each port apart, (H, B, T, d), for one cotangent (B, T, d) of all heads alike."""
-        back = (cotangent.unsqueeze(1) @ self.weight("o")).expand(-1, self.shape[1], -1, -1, -1)
+        back = project(cotangent[None, :, None], self.weight("o"))
         norm = self.state.norm
         if "v" in self.through:
-            yield "v", norm.rmv((self.held.pattern.mT.unsqueeze(2) @ back) @ self.weight("v")).squeeze(2)
+            yield "v", norm.rmv(project(self.held.pattern.mT.unsqueeze(2) @ back, self.weight("v"))).squeeze(2)
         if self.through & {"q", "k"}:
             for port, rows in self._ports_of_pattern(back):
                 yield port, norm.rmv(rows).squeeze(2)
@@ -85,7 +85,7 @@ class HeadMap(LinearOperator):
         normed = self.state.norm.mv(self.by_head(to_rows(x, self.state.read)))
         out = torch.zeros((), dtype=self.dtype, device=self.device)
         if "v" in self.through:
-            out = out + self.held.pattern.unsqueeze(2) @ (normed @ self.weight("v").mT)
+            out = out + self.held.pattern.unsqueeze(2) @ project(normed, self.weight("v").mT)
         if self.through & {"q", "k"}:
             out = out + self._pattern_change(normed) @ self.held.value.unsqueeze(2)
         return out
@@ -94,7 +94,7 @@ class HeadMap(LinearOperator):
         """The transpose of `z_change`: (H, B, k, T, e) to (H*B, T*d, k)."""
         total = torch.zeros((), dtype=self.dtype, device=self.device)
         if "v" in self.through:
-            total = total + (self.held.pattern.mT.unsqueeze(2) @ back) @ self.weight("v")
+            total = total + project(self.held.pattern.mT.unsqueeze(2) @ back, self.weight("v"))
         if self.through & {"q", "k"}:
             total = total + self._pattern_back(back)
         return to_columns(self.state.norm.rmv(total).flatten(0, 1))
@@ -102,7 +102,7 @@ class HeadMap(LinearOperator):
     def reduced(self, left: Tensor | None = None) -> LinearOperator:
         """R z instead of W_O z, with W_O = Q R at each position: e rows a position instead of d."""
         heads, prompts, length, width = self.shape
-        weight = self.weight("o")  # (H, 1, 1, d, e)
+        weight = self.weight("o")[:, None, None]  # (H, 1, 1, d, e)
         if width <= weight.shape[-1]:
             return super().reduced(left)
         scale = None
@@ -176,9 +176,9 @@ class HeadMap(LinearOperator):
         held = self.held
         scores = torch.zeros((), dtype=self.dtype, device=self.device)
         if "q" in self.through:
-            scores = scores + self._turn(normed @ self.weight("q").mT, held.q_norm) @ held.key.mT.unsqueeze(2)
+            scores = scores + self._turn(project(normed, self.weight("q").mT), held.q_norm) @ held.key.mT.unsqueeze(2)
         if "k" in self.through:
-            scores = scores + held.query.unsqueeze(2) @ self._turn(normed @ self.weight("k").mT, held.k_norm).mT
+            scores = scores + held.query.unsqueeze(2) @ self._turn(project(normed, self.weight("k").mT), held.k_norm).mT
         return self._softmax_change(self.state.spec.scale * self._capped(scores))
 
     def _pattern_back(self, back: Tensor) -> Tensor:
@@ -190,9 +190,9 @@ class HeadMap(LinearOperator):
         scores = self._softmax_change(back @ held.value.mT.unsqueeze(2))  # a softmax's Jacobian is symmetric
         scores = self.state.spec.scale * self._capped(scores)
         if "q" in self.through:
-            yield "q", self._turn_back(scores @ held.key.unsqueeze(2), held.q_norm) @ self.weight("q")
+            yield "q", project(self._turn_back(scores @ held.key.unsqueeze(2), held.q_norm), self.weight("q"))
         if "k" in self.through:
-            yield "k", self._turn_back(scores.mT @ held.query.unsqueeze(2), held.k_norm) @ self.weight("k")
+            yield "k", project(self._turn_back(scores.mT @ held.query.unsqueeze(2), held.k_norm), self.weight("k"))
 
     def _softmax_change(self, scores: Tensor) -> Tensor:
         pattern = self.held.pattern.unsqueeze(2)

@@ -6,13 +6,14 @@
 | `frozen` | r = act(h) / h | `act(g) du`: the activated gate is held |
 """
 
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from eics.operators import LinearOperator
-from eics.transformer.blocks import by_position, to_columns, to_rows
+from eics.transformer.blocks import by_position, mix, to_columns, to_rows
 from eics.transformer.mlp_norms import mlp_norms_squared
 from eics.transformer.norm import NormMap, derivative
 from eics.transformer.spec import MLP
@@ -59,19 +60,19 @@ class MLPMap(LinearOperator):
     def mv(self, x: Tensor) -> Tensor:
         """Norm, in, nonlinearity, out."""
         normed = self.norm.mv(to_rows(x, self.read))
-        hidden = (normed @ self.w_in.mT) * self.by_up.unsqueeze(1)
+        hidden = mix(normed, self.w_in.mT) * self.by_up.unsqueeze(1)
         if self.w_gate is not None and self.by_gate is not None:
-            hidden = hidden + (normed @ self.w_gate.mT) * self.by_gate.unsqueeze(1)
-        out = hidden @ self.w_out.mT
+            hidden = hidden + mix(normed, self.w_gate.mT) * self.by_gate.unsqueeze(1)
+        out = mix(hidden, self.w_out.mT)
         return to_columns(out if self.post is None else self.post.mv(out))
 
     def rmv(self, y: Tensor) -> Tensor:
         """The same road back."""
         back = to_rows(y, self.read)
-        hidden = (back if self.post is None else self.post.rmv(back)) @ self.w_out
-        total = (hidden * self.by_up.unsqueeze(1)) @ self.w_in
+        hidden = mix(back if self.post is None else self.post.rmv(back), self.w_out)
+        total = mix(hidden * self.by_up.unsqueeze(1), self.w_in)
         if self.w_gate is not None and self.by_gate is not None:
-            total = total + (hidden * self.by_gate.unsqueeze(1)) @ self.w_gate
+            total = total + mix(hidden * self.by_gate.unsqueeze(1), self.w_gate)
         return to_columns(self.norm.rmv(total))
 
     def frobenius_squared(self) -> Tensor | None:
@@ -97,12 +98,54 @@ class MLPMap(LinearOperator):
         """The map at the same state, computed in float64."""
         return MLPMap(self.spec, self.read.double(), self.frozen)
 
+    def written_at(self, places: Tensor) -> LinearOperator:
+        """An MLP acts position by position: one position instead of all."""
+        return _MLPAt(self, places)
+
     def _ratio(self, up: Tensor) -> Tensor:
         """act'(h), or act(h)/h where held; at h = 0 the ratio's limit is the slope."""
         if not self.frozen:
             return derivative(self.spec.activation, up)
         slope = derivative(self.spec.activation, torch.zeros_like(up))
         return torch.where(up == 0, slope, self.spec.activation(up) / torch.where(up == 0, 1.0, up))
+
+
+class _MLPAt(LinearOperator):
+    """An MLP's map at one position of each prompt, (B,); zero elsewhere."""
+
+    def __init__(self, whole: MLPMap, places: Tensor) -> None:
+        self.whole, self.places = whole, places
+        self._like(whole, rows=whole.rows, cols=whole.cols, batch=whole.batch)
+        self.prompts = torch.arange(self.batch, device=self.device)
+        self.one = MLPMap(whole.spec, whole.read[self.prompts, places].unsqueeze(1), whole.frozen)
+
+    @property
+    def reads(self) -> Tensor:
+        """What is written there is read there."""
+        return self.places
+
+    def mv(self, x: Tensor) -> Tensor:
+        """The MLP's, at those positions."""
+        return self._there(self.one.mv, x)
+
+    def rmv(self, y: Tensor) -> Tensor:
+        """The transpose."""
+        return self._there(self.one.rmv, y)
+
+    def _there(self, product: Callable[[Tensor], Tensor], block: Tensor) -> Tensor:
+        rows = to_rows(block, self.whole.read).expand(self.batch, -1, -1, -1)  # (B, k, T, d)
+        here = rows[self.prompts, :, self.places]  # (B, k, d)
+        out = torch.zeros_like(rows)
+        out[self.prompts, :, self.places] = product(here.mT).mT
+        return to_columns(out)
+
+    def prompt(self, index: int) -> "_MLPAt":
+        """For one prompt."""
+        return _MLPAt(self.whole.prompt(index), self.places[index : index + 1])
+
+    def double(self) -> "_MLPAt":
+        """In float64."""
+        return _MLPAt(self.whole.double(), self.places)
 
 
 def mlp_value(spec: MLP, read: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from eics.operators import LinearOperator
+from eics.transformer.blocks import to_columns, to_rows
 from eics.transformer.norm import NormMap
 from eics.transformer.spec import Transformer
 
@@ -32,11 +33,16 @@ class ReadoutMap(LinearOperator):
             self.function = self._logits(self.function)
         self.rows = self.function.shape[1]
 
+    @property
+    def reads(self) -> Tensor:
+        """The answer positions."""
+        return self.answer
+
     def mv(self, x: Tensor) -> Tensor:
         """The answer's row, norm, unembedding, centring."""
-        rows = x.reshape(x.shape[0], *self.read.shape[1:], x.shape[2])
-        at_answer = rows[torch.arange(self.batch, device=self.device), self.answer]  # (B, d, k)
-        out = self.norm.mv(at_answer.mT.unsqueeze(2)).squeeze(2)  # (B, k, d)
+        rows = to_rows(x, self.read).expand(self.batch, -1, -1, -1)
+        at_answer = rows[torch.arange(self.batch, device=self.device), :, self.answer]  # (B, k, d)
+        out = self.norm.mv(at_answer.unsqueeze(2)).squeeze(2)
         if self.readout != "final_norm":
             out = self.select(self._sloped(out @ self.unembed.mT))
         return out.mT
@@ -47,9 +53,9 @@ class ReadoutMap(LinearOperator):
         if self.readout != "final_norm":
             back = self._sloped(self._unselect(back)) @ self.unembed
         back = self.norm.rmv(back.unsqueeze(2)).squeeze(2)  # (B, k, d)
-        rows = back.new_zeros(self.batch, *self.read.shape[1:], y.shape[2])
-        rows[torch.arange(self.batch, device=self.device), self.answer] = back.mT
-        return rows.flatten(1, 2)
+        rows = back.new_zeros(self.batch, y.shape[2], *self.read.shape[1:])
+        rows[torch.arange(self.batch, device=self.device), :, self.answer] = back
+        return to_columns(rows)
 
     def prompt(self, index: int) -> "ReadoutMap":
         """The map for one prompt."""
