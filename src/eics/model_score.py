@@ -1,6 +1,6 @@
 """Prompts on a circuit of a model: tokens, one forward pass a batch, then Algorithm 1 for each configuration."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,8 @@ from eics.alpha import AlphaCalibration, calibrate_alpha
 from eics.circuit import Circuit
 from eics.emergence import macro_spectrum
 from eics.errors import OptionError, PromptError
+from eics.interventions import Intervention, as_interventions
+from eics.interventions.donors import bind, with_writes
 from eics.linearize import LinearizedCircuit
 from eics.memory import memory_limit
 from eics.models.base import Model
@@ -21,6 +23,8 @@ from eics.state import ForwardState, run
 from eics.transformer.linearize import TransformerRun
 
 Item = tuple[Prompt, list[int]]
+Also = Callable[[ForwardState, Sequence[Prompt], LinearizedCircuit, Options], Sequence[dict[str, Any]]]
+"""More numbers from a pass and its linearized circuit: an object for each prompt, for its record's diagnostics."""
 
 
 def score_prompts(
@@ -32,15 +36,26 @@ def score_prompts(
     answer: int | None = None,
     tokens: Sequence[int] | None = None,
     batch_size: int = 8,
+    interventions: Any = None,
+    also: Also | None = None,
 ) -> Iterator[Scores]:
     """For each prompt, in order, its score in each configuration; all of them from one forward pass.
 
-    A prompt that cannot be scored gives results that say why; the others are scored.
+    A prompt that cannot be scored gives results that say why; the others are scored. `interventions` are for all
+    prompts, or by prompt id; `also` adds to the diagnostics.
     """
     model.check_circuit(circuit)
     readouts = {options.readout for options in configurations}
     _check_readout(model, readouts, tokens)
-    job = _Job(model, circuit, tuple(configurations), answer, None if tokens is None else tuple(tokens))
+    job = _Job(
+        model,
+        circuit,
+        tuple(configurations),
+        answer,
+        None if tokens is None else tuple(tokens),
+        _by_prompt(model, prompts, interventions),
+        also,
+    )
     batches = [prompts[start : start + batch_size] for start in range(0, len(prompts), batch_size)]
     job = replace(job, calibrations=tuple(_calibrate(job, options, batches) for options in configurations))
     for batch in batches:
@@ -57,18 +72,33 @@ class _Job:
     configurations: tuple[Options, ...]
     answer: int | None
     tokens: tuple[int, ...] | None
+    interventions: Mapping[str | int, tuple[Intervention, ...]]
+    also: Also | None
     calibrations: tuple[AlphaCalibration | None, ...] = ()
 
     def failed(self, prompt: Prompt, reason: str) -> list[Score]:
         """A failed result in every configuration."""
-        return [_failed(prompt, reason, options) for options in self.configurations]
+        return [self.failed_one(prompt, reason, options) for options in self.configurations]
+
+    def failed_one(self, prompt: Prompt, reason: str, options: Options) -> Score:
+        """A failed result in one configuration."""
+        used = ("mode", "linearization", "residual", "parts", "metric", "emergence", "positions", "readout", "seed")
+        said = prompt.said | {"interventions": [one.to_record() for one in self.done_to(prompt)]}
+        return failed(prompt.id, reason, **said, **{name: options[name] for name in used})
+
+    def done_to(self, prompt: Prompt) -> tuple[Intervention, ...]:
+        """What is done to nodes' writes on this prompt."""
+        return self.interventions.get(prompt.id, ())
 
     def run(self, items: Sequence[Item], options: Sequence[Options]) -> ForwardState:
         """One forward pass."""
         lists = [ids for _, ids in items]
         at = None if self.answer is None else [self.answer % len(ids) for ids in lists]
-        needs_logits = any(one.readout != "final_norm" for one in options)
-        return run(self.model, lists, self.circuit, answer=at, logits=needs_logits)
+        needs_logits = any(one.readout != "final_norm" for one in options) or self.also is not None
+        rows, passes = with_writes(self.model, [self.done_to(prompt) for prompt, _ in items])
+        state = run(self.model, lists, self.circuit, answer=at, logits=needs_logits, interventions=rows)
+        state.forward_passes += passes
+        return state
 
     def linearize(self, state: ForwardState, options: Options) -> LinearizedCircuit:
         """The circuit at that pass's state."""
@@ -102,6 +132,8 @@ def _checked(job: _Job, prompt: Prompt) -> tuple[Item | None, str]:
     try:
         ids = tokenize(job.model, prompt)
         _check_answer(job.answer, len(ids))
+        for one in job.done_to(prompt):
+            one.check_length(len(ids))
     except PromptError as error:
         return None, str(error)
     return (prompt, ids), ""
@@ -149,7 +181,7 @@ def _score_whole(job: _Job, items: Sequence[Item]) -> list[list[Score]]:
     columns = []
     for options, calibration in zip(job.configurations, job.calibrations, strict=True):
         scores = _score_one_way(job, state, items, options, calibration)
-        columns.append([_finish(job.model, s, item, state, options) for s, item in zip(scores, items, strict=True)])
+        columns.append([_finish(job, scores[row], item, state, options, row) for row, item in enumerate(items)])
     rows = [list(row) for row in zip(*columns, strict=True)]
     for row in broken:
         rows[row] = job.failed(items[row][0], "the model's activations are not finite on this prompt")
@@ -162,35 +194,51 @@ def _score_one_way(
     try:
         with torch.no_grad(), memory_limit(options.memory):
             names = [prompt.id for prompt, _ in items]
-            return score_batch(job.linearize(state, options), options, names, calibration)
+            linearized = job.linearize(state, options)
+            scores = score_batch(linearized, options, names, calibration)
+            if job.also is None:
+                return scores
+            more = job.also(state, [prompt for prompt, _ in items], linearized, options)
+            return Scores(replace(s, diagnostics=s.diagnostics | m) for s, m in zip(scores, more, strict=True))
     except OptionError as error:
         if len(items) > 1:
             raise
-        return Scores([_failed(items[0][0], str(error), options)])
+        return Scores([job.failed_one(items[0][0], str(error), options)])
 
 
-def _finish(model: Model, score: Score, item: Item, state: ForwardState, options: Options) -> Score:
+def _finish(job: _Job, score: Score, item: Item, state: ForwardState, options: Options, row: int) -> Score:
     prompt, ids = item
-    said: dict[str, Any] = prompt.said | {"tokens": token_texts(model, ids)}
+    done = state.applied.said[row] if state.applied.said else []
+    said: dict[str, Any] = prompt.said | {"tokens": token_texts(job.model, ids), "interventions": done}
     if score.status == "failed":
         return replace(score, **said)
     return replace(score, **said, readout=options.readout, forward_passes=state.forward_passes)
-
-
-def _failed(prompt: Prompt, reason: str, options: Options) -> Score:
-    used = ("mode", "linearization", "residual", "parts", "metric", "emergence", "positions", "readout", "seed")
-    return failed(prompt.id, reason, **prompt.said, **{name: options[name] for name in used})
 
 
 def _repair(state: ForwardState) -> set[int]:
     """Rows with numbers that are not finite, which are set to 0 so that the other rows can be factorized."""
     stores = (state.attention_reads, state.mlp_reads, state.z, state.summed, state.mlp_writes)
     tensors = [tensor for store in stores for tensor in store.values()]
+    tensors += [change for layer in state.applied.heads.values() for change in layer.values()]
     tensors += [t for t in (state.input, state.final_read, state.final, state.logits) if t is not None]
     bad = torch.stack([~tensor.flatten(1).isfinite().all(dim=1) for tensor in tensors])  # asked of the device once
     for place in bad.any(dim=1).nonzero().flatten().tolist():
         tensors[place][bad[place]] = 0.0
     return set(bad.any(dim=0).nonzero().flatten().tolist())
+
+
+def _by_prompt(model: Model, prompts: Sequence[Prompt], given: Any) -> dict[str | int, tuple[Intervention, ...]]:
+    """Each prompt's interventions, checked against the model."""
+    if given is None:
+        return {}
+    if isinstance(given, Mapping) and "kind" not in given:
+        known = {prompt.id for prompt in prompts}
+        strangers = [name for name in given if name not in known]
+        if strangers:
+            raise OptionError.of("interventions", "a list, or a dictionary by the prompts' ids", strangers[0])
+        return {name: bind(model, as_interventions(some)) for name, some in given.items()}
+    bound = bind(model, as_interventions(given))
+    return {prompt.id: bound for prompt in prompts}
 
 
 def _check_answer(answer: int | None, length: int) -> None:

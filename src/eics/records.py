@@ -2,7 +2,7 @@
 
 JSON lines is written as it goes, one line a prompt, so that a killed run keeps what it finished. Parquet has a
 fixed schema: maps for `ei_parts`, `stderr`, `norms` and `node_positions`, structs for `circuit`, `edges` and `nodes`,
-and JSON text for what has no fixed shape (`diagnostics`, `curve`) or type (`id`, `label`).
+and JSON text for what has no fixed shape (`diagnostics`, `interventions`, `curve`) or type (`id`, `label`).
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 from eics.errors import RecordError
 from eics.result import Score, Scores
 
-_JSON_COLUMNS = ("id", "diagnostics", "curve", "label")
+_JSON_COLUMNS = ("id", "diagnostics", "curve", "label", "interventions")
 _MAP_COLUMNS = ("ei_parts", "stderr", "norms", "node_positions")
 _PARQUET_MAGIC = b"PAR1"
 
@@ -184,6 +184,7 @@ def _schema() -> Any:
             ("seed", pa.int64()),
             ("stderr", pa.map_(text, number)),
             ("diagnostics", text),
+            ("interventions", text),
             ("curve", text),
             ("forward_passes", pa.int64()),
             ("prompt", text),

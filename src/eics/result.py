@@ -52,6 +52,7 @@ class Score:
     `model` is what the user called it, None for an explicit circuit; `circuit` has its `name` and the `sha256` of its
     edges and positions. `norms` are the nodes' `||a_v||`, `node_positions` the token positions to which the circuit
     restricts nodes, `tokens` the prompt's tokens as text; `answer` and `label` come from the prompts file.
+    `interventions` are what was done to nodes' writes in this pass, with the norms of the write and of the change.
     """
 
     id: str | int
@@ -84,6 +85,7 @@ class Score:
     seed: int | None = None
     stderr: dict[str, float] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
+    interventions: list[dict[str, Any]] = field(default_factory=list)
     curve: dict[str, list[float]] | None = None
     forward_passes: int | None = None
     prompt: str | None = None

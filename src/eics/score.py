@@ -30,6 +30,7 @@ def score(
     answer: int | None = None,
     tokens: Sequence[int] | None = None,
     batch_size: int = 8,
+    interventions: Any = None,
     **options: Any,
 ) -> Score | Scores:
     """Scores a circuit of a model on a prompt, or on each prompt of a list; or an explicit circuit.
@@ -44,6 +45,8 @@ def score(
         answer: position of the answer, counted from the end if negative; the last token if not given.
         tokens: token ids for `readout="tokens"`.
         batch_size: prompts that share a forward pass.
+        interventions: what is done to nodes' writes (`eics.interventions`), a list for all prompts; or a dictionary
+            from a prompt's id to its own list.
         **options: changes to the preset, by the names of `eics.Options`.
 
     Two aligned branches carry together 1/2 log(1 + 4) for each direction, alone 1/2 log(1 + 1) each:
@@ -61,6 +64,8 @@ def score(
     if circuit is None:
         if not isinstance(model, LinearCircuit):
             raise OptionError.of("circuit", "given, unless a LinearCircuit is scored", circuit)
+        if interventions is not None:
+            raise OptionError.of("interventions", "given with a model: an explicit circuit runs nothing", interventions)
         with memory_limit(chosen.memory):
             scores = about(score_batch(model.linearize(chosen.linearization), chosen, ids), model.circuit.label())
         return scores if model.batched else scores[0]
@@ -70,7 +75,16 @@ def score(
 
     single = is_single(prompts)
     listed = as_prompts([prompts] if single else prompts, ids)
-    found = score_prompts(adapt(model), circuit, listed, [chosen], answer=answer, tokens=tokens, batch_size=batch_size)
+    found = score_prompts(
+        adapt(model),
+        circuit,
+        listed,
+        [chosen],
+        answer=answer,
+        tokens=tokens,
+        batch_size=batch_size,
+        interventions=interventions,
+    )
     scores = Scores(score for (score,) in found)
     return scores[0] if single else scores
 

@@ -2,10 +2,11 @@
 
 The model's own code runs, with its own attention implementation and whatever hooks the user registered on it; our
 hooks come last and only look. So what is recorded is what happened: a write that was tampered with is recorded as
-it was written, and what later nodes read is what they read.
+it was written, and what later nodes read is what they read. Interventions (`eics.interventions`) come in between: after
+the user's hooks, before ours.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from eics.circuit import Circuit, Kind, Node
+from eics.interventions.hooks import Applied, Rows, in_force
 from eics.models.base import Model
-from eics.transformer.attention import Rotation
+from eics.transformer.attention import Rotation, head_writes
 
 
 @dataclass
@@ -31,6 +33,7 @@ class ForwardState:
         rotations: by layer, cos and sin.
         final_read, final: before and after the final norm. logits: at each prompt's answer position, (B, V).
         forward_passes: how often the model ran.
+        applied: the interventions that were in force, with what they added to heads' writes.
     """
 
     model: Model
@@ -47,6 +50,22 @@ class ForwardState:
     final: Tensor | None = None
     logits: Tensor | None = None
     forward_passes: int = 0
+    applied: Applied = field(default_factory=Applied)
+
+    def write(self, name: str) -> Tensor:
+        """What a node wrote to the residual stream, (B, T, d), where it was recorded."""
+        node = Node.parse(name)
+        if node.kind is Kind.INPUT:
+            assert self.input is not None
+            return self.input
+        assert node.layer is not None
+        if node.kind is Kind.MLP:
+            return self.mlp_writes[node.layer]
+        assert node.head is not None
+        spec = self.model.transformer.blocks[node.layer].attention
+        own = head_writes(spec, self.z[node.layer], [node.head], self.summed.get(node.layer))[0]
+        change = self.applied.heads.get(node.layer, {}).get(node.head)
+        return own if change is None else own + change
 
     @property
     def mask(self) -> Tensor | None:
@@ -65,10 +84,13 @@ def run(
     answer: Sequence[int] | None = None,
     logits: bool = False,
     embeddings: Tensor | None = None,
+    nodes: Iterable[str] | None = None,
+    interventions: Rows | None = None,
 ) -> ForwardState:
     """Runs the model once on a batch of token lists and records what the circuit's nodes need (None: everything).
 
-    `embeddings`, (B, T, d), stand in for what enters block 0.
+    `embeddings`, (B, T, d), stand in for what enters block 0. `nodes` are more nodes to record. `interventions`, a list
+    for each prompt, change what nodes write.
     """
     lengths = torch.tensor([len(tokens) for tokens in prompts], device=model.device)
     longest = max(len(tokens) for tokens in prompts)
@@ -78,7 +100,15 @@ def run(
     attention_mask = (torch.arange(ids.shape[1], device=model.device) < lengths.unsqueeze(1)).long()
     places = torch.unique(at)  # logits of whole prompts would be the largest tensor of all
     keep: Any = places if logits else 1
-    with _injected(model, embeddings), _watch(state, circuit), _evaluating(model.module), torch.no_grad():
+    names = None if circuit is None and nodes is None else [*(circuit.order if circuit else ()), *(nodes or ())]
+    damaging = in_force(model, prompts, interventions, state.applied)
+    with (
+        _injected(model, embeddings),
+        damaging,
+        _watch(state, names, logits),
+        _evaluating(model.module),
+        torch.no_grad(),
+    ):
         output = model.module(input_ids=ids, attention_mask=attention_mask, use_cache=False, logits_to_keep=keep)
     if logits:
         rows = torch.arange(len(prompts), device=model.device)
@@ -117,11 +147,11 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _watch(state: ForwardState, circuit: Circuit | None) -> Iterator[None]:
-    """Hooks that record, registered after the user's and removed whatever happens."""
+def _watch(state: ForwardState, names: Sequence[str] | None, logits: bool) -> Iterator[None]:
+    """Hooks that record, registered after all others and removed whatever happens."""
     handles: list[Any] = []
     try:
-        _register(state, _needed(state.model, circuit), handles)
+        _register(state, _needed(state.model, names, logits), handles)
         yield
     finally:
         for handle in handles:
@@ -136,14 +166,14 @@ class _Needed:
     final: bool
 
 
-def _needed(model: Model, circuit: Circuit | None) -> _Needed:
+def _needed(model: Model, names: Sequence[str] | None, logits: bool) -> _Needed:
     every = frozenset(range(len(model.transformer.blocks)))
-    if circuit is None:
+    if names is None:
         return _Needed(every, every, input=True, final=True)
-    nodes = [Node.parse(name) for name in circuit.order]
+    nodes = [Node.parse(name) for name in names]
     layers = {kind: frozenset(n.layer for n in nodes if n.kind is kind and n.layer is not None) for kind in Kind}
     kinds = {node.kind for node in nodes}
-    return _Needed(layers[Kind.HEAD], layers[Kind.MLP], Kind.INPUT in kinds, Kind.LOGITS in kinds)
+    return _Needed(layers[Kind.HEAD], layers[Kind.MLP], Kind.INPUT in kinds, logits or Kind.LOGITS in kinds)
 
 
 def _register(state: ForwardState, needed: _Needed, handles: list[Any]) -> None:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from eics.discovery.full_graph import FullGraph
-from eics.discovery.reference import Writes, heads_sum
+from eics.discovery.reference import Writes
 from eics.memory import chunk_width
 from eics.state import ForwardState
-from eics.transformer.attention import by_head, hold
+from eics.transformer.attention import by_head, heads_sum, hold
 from eics.transformer.mlp import mlp_value
 from eics.transformer.norm import NormMap
 from eics.transformer.readout import ReadoutMap

@@ -13,10 +13,7 @@ from torch import Tensor
 
 from eics.models.base import Model
 from eics.state import ForwardState
-from eics.transformer.attention import by_head, pick
-from eics.transformer.blocks import project
-from eics.transformer.norm import held_scale
-from eics.transformer.spec import Attention
+from eics.transformer.attention import head_writes
 
 ABLATIONS = ("corrupted", "mean", "zero")
 
@@ -55,22 +52,6 @@ class Writes:
             {layer: torch.zeros_like(z[:1, :1]) for layer, z in self.z.items()},
             {layer: torch.zeros_like(write[:1, :1]) for layer, write in self.mlps.items()},
         )
-
-
-def head_writes(spec: Attention, z: Tensor, heads: list[int]) -> Tensor:
-    """What heads write given the whole layer's z, (B, T, H*e): (H, B, T, d); a post-norm is that of their sum."""
-    split = by_head(z, spec.heads)
-    out = project(pick(split, heads), pick(spec.w_o, heads).to(z.dtype).mT)
-    if spec.post_norm is None:
-        return out
-    return out * held_scale(spec.post_norm, heads_sum(spec, z))
-
-
-def heads_sum(spec: Attention, z: Tensor) -> Tensor:
-    """Sum of all heads' outputs before any post-norm, output bias included, (B, T, d)."""
-    weight = spec.w_o.to(z.dtype).permute(0, 2, 1).flatten(0, 1)  # (H*e, d)
-    out: Tensor = z @ weight
-    return out if spec.b_o is None else out + spec.b_o.to(z.dtype)
 
 
 def mean_writes(states: Iterable[ForwardState]) -> Writes:

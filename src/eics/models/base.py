@@ -23,6 +23,7 @@ class Sites:
         attention: called with `position_embeddings` where the family has rotary ones.
         out_proj: its input is the heads' z, side by side; its output their sum.
         mlp_write: its output is what the MLP adds to the residual stream.
+        attention_post_norm: what the heads' sum goes through before it is added, None where it is added as it is.
     """
 
     attention_norm: nn.Module
@@ -30,6 +31,7 @@ class Sites:
     out_proj: nn.Module
     mlp_norm: nn.Module
     mlp_write: nn.Module
+    attention_post_norm: nn.Module | None = None
 
 
 class Adapter(ABC):
@@ -103,18 +105,22 @@ class Model:
         """How many tokens it knows."""
         return self.transformer.unembed.shape[0]
 
+    def check_node(self, name: str) -> None:
+        """Refuses a node that the model does not have."""
+        blocks, node = self.transformer.blocks, Node.parse(name)
+        if node.kind is Kind.OTHER:
+            raise CircuitError(f"Nodes of a model are input, a<layer>.h<head>, m<layer>, logits. Got {name!r}.")
+        if node.layer is not None and node.layer >= len(blocks):
+            raise CircuitError(f"Node {name} must lie in the model's layers 0 to {len(blocks) - 1}.")
+        if node.head is not None and node.head >= blocks[node.layer or 0].attention.heads:
+            heads = blocks[node.layer or 0].attention.heads
+            raise CircuitError(f"Node {name} must be one of the layer's heads 0 to {heads - 1}.")
+
     def check_circuit(self, circuit: Circuit) -> None:
         """Refuses a circuit with nodes or edges that the model does not have."""
         blocks = self.transformer.blocks
         for name in circuit.order:
-            node = Node.parse(name)
-            if node.kind is Kind.OTHER:
-                raise CircuitError(f"Nodes of a model are input, a<layer>.h<head>, m<layer>, logits. Got {name!r}.")
-            if node.layer is not None and node.layer >= len(blocks):
-                raise CircuitError(f"Node {name} must lie in the model's layers 0 to {len(blocks) - 1}.")
-            if node.head is not None and node.head >= blocks[node.layer or 0].attention.heads:
-                heads = blocks[node.layer or 0].attention.heads
-                raise CircuitError(f"Node {name} must be one of the layer's heads 0 to {heads - 1}.")
+            self.check_node(name)
         for edge in circuit.edges:
             source, target = Node.parse(edge.source), Node.parse(edge.target)
             same = source.layer == target.layer and target.kind is Kind.MLP and source.kind is Kind.HEAD

@@ -52,6 +52,7 @@ class Gemma(Adapter):
             layer.self_attn.o_proj,
             layer.pre_feedforward_layernorm,
             layer.post_feedforward_layernorm,
+            attention_post_norm=layer.post_attention_layernorm,
         )
 
     def final_norm(self, model: Any) -> tuple[nn.Module, Norm]:

@@ -173,6 +173,25 @@ def by_head(z: Tensor, heads: int) -> Tensor:
     return z.reshape(*z.shape[:2], heads, -1).movedim(2, 0)
 
 
+def head_writes(spec: Attention, z: Tensor, heads: list[int], summed: Tensor | None = None) -> Tensor:
+    """What heads write given the whole layer's z, (B, T, H*e): (H, B, T, d); a post-norm is that of their sum.
+
+    `summed` is that sum as it was observed; computed if not given.
+    """
+    split = by_head(z, spec.heads)
+    out = project(pick(split, heads), pick(spec.w_o, heads).to(z.dtype).mT)
+    if spec.post_norm is None:
+        return out
+    return out * held_scale(spec.post_norm, heads_sum(spec, z) if summed is None else summed)
+
+
+def heads_sum(spec: Attention, z: Tensor) -> Tensor:
+    """Sum of all heads' outputs before any post-norm, output bias included, (B, T, d)."""
+    weight = spec.w_o.to(z.dtype).permute(0, 2, 1).flatten(0, 1)  # (H*e, d)
+    out: Tensor = z @ weight
+    return out if spec.b_o is None else out + spec.b_o.to(z.dtype)
+
+
 def _project(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """(B, T, d), or by head (H, B, T, d), through (H, e, d): (H, B, T, e)."""
     out = project(x if x.ndim == 4 else x.unsqueeze(0), weight.to(x.dtype).mT)

@@ -150,7 +150,11 @@ class _Linearizer:
         if layer not in self._head_writes:
             attention = self.attention(layer)
             z = by_head(self.state.z[layer], attention.spec.heads)
-            self._head_writes[layer] = attention.write(z[self.heads[layer]])
+            writes = attention.write(z[self.heads[layer]])
+            for head, change in self.state.applied.heads.get(layer, {}).items():
+                if head in self.heads[layer]:
+                    writes[self.heads[layer].index(head)] += change
+            self._head_writes[layer] = writes
         return self._head_writes[layer]
 
     def constant(self, node: Node) -> Tensor:
