@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from eics.circuit import Circuit, Edge, Node
     from eics.circuit_file import load_circuit
+    from eics.damage import damage
     from eics.errors import CircuitError, EICSError, ModelError, OptionError, RecordError
     from eics.linear import LinearCircuit
     from eics.models import adapt, load_model
@@ -31,6 +32,7 @@ _WHERE = {
     "load_circuit": "circuit_file",
     "adapt": "models",
     "load_model": "models",
+    "damage": "damage",
     "Edge": "circuit",
     "Node": "circuit",
     "CircuitError": "errors",
@@ -66,6 +68,7 @@ __all__ = [
     "Scores",
     "__version__",
     "adapt",
+    "damage",
     "load_circuit",
     "load_model",
     "read_records",

@@ -41,6 +41,17 @@ def append_record(scores: Iterable[Score], path: Path) -> None:
         file.write("".join(to_line(score) + "\n" for score in scores))
 
 
+def drop_half_line(out: Path) -> None:
+    """A run that was killed while writing leaves half a line at the end."""
+    lines = out.read_text(encoding="utf-8").splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        try:
+            json.loads(lines[-1])
+            out.write_text("".join(lines) + "\n", encoding="utf-8")
+        except json.JSONDecodeError:
+            out.write_text("".join(lines[:-1]), encoding="utf-8")
+
+
 def check_path(path: Path) -> None:
     """Refuses, before any work is done, a path that records could not be written to."""
     if path.suffix not in (".jsonl", ".parquet"):

@@ -9,6 +9,7 @@ from eics import __version__
 from eics.cli.bench import bench
 from eics.cli.circuit import circuit
 from eics.cli.circuit_draw import draw
+from eics.cli.damage import damage
 from eics.cli.discover import discover
 from eics.cli.export import export
 from eics.cli.faithfulness import faithfulness
@@ -47,6 +48,7 @@ circuit.add_command(draw)
 circuit.add_command(faithfulness)
 main.add_command(bench)
 main.add_command(circuit)
+main.add_command(damage)
 main.add_command(discover)
 main.add_command(export)
 main.add_command(models)

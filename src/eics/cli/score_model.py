@@ -1,6 +1,5 @@
 """`eics score` on a model: prompts in, records out as they are made."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ from eics.cli.terminal import console, track
 from eics.errors import OptionError, RecordError
 from eics.options import Options
 from eics.prompts import Prompt, as_prompts, read_prompts
-from eics.records import append_record, read_records, write_records
+from eics.records import append_record, drop_half_line, read_records, write_records
 from eics.result import Score, Scores
 
 
@@ -69,7 +68,7 @@ def _done(
         raise OptionError("--resume needs alpha as a number: take the one in the records of the run to continue.")
     if not out.exists():
         return {}
-    _drop_half_line(out)
+    drop_half_line(out)
     by_prompt: dict[str | int, list[Score]] = {}
     for score in read_records(out):
         _check_about(score, model, circuit)
@@ -116,17 +115,6 @@ def _check_same(scores: list[Score], runs: dict[str, Options]) -> None:
                     f"--resume must continue with the same options. The file has {name} = {getattr(score, name)!r}, "
                     f"this run {options[name]!r}: use another --out."
                 )
-
-
-def _drop_half_line(out: Path) -> None:
-    """A run that was killed while writing leaves half a line at the end."""
-    lines = out.read_text(encoding="utf-8").splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n"):
-        try:
-            json.loads(lines[-1])
-            out.write_text("".join(lines) + "\n", encoding="utf-8")
-        except json.JSONDecodeError:
-            out.write_text("".join(lines[:-1]), encoding="utf-8")
 
 
 def _token_ids(text: str | None) -> list[int] | None:

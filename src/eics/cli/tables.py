@@ -10,6 +10,7 @@ from eics.result import Score
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from eics.damage.summary import Summary
     from eics.discovery.faithfulness import Faithfulness
     from eics.toy.curves import Curves
 
@@ -47,6 +48,21 @@ def faithfulness_table(found: "Faithfulness", title: str) -> "Table":
         kept = point.faithfulness
         interval = f"{kept.low:.3f} to {kept.high:.3f}"
         table.add_row(point.name, f"{point.edges:,}", f"{point.share:.2%}", f"{kept.value:.3f}", interval)
+    return table
+
+
+def damage_table(found: "Summary") -> "Table":
+    """The strongest dose of each kind: what it does to the main measures, on the circuit and outside it."""
+    from eics.damage.words import SAID
+
+    title = "Change from undamaged (AUROC) at the strongest dose"
+    table = _table("measure", "kind", "dose", "circuit", "outside", title=title)
+    for measure in found.measures:
+        for kind in found.kinds if measure.column.split(".")[-1] in SAID else ():
+            on, off = (found.curve(measure.column, kind, place)[-1:] for place in ("circuit", "outside"))
+            cells = [f"{p.change.value:+.3g} ({p.auroc.value:.2f})" for some in (on, off) for p in some]
+            if on:
+                table.add_row(measure.label, kind, f"{on[0].strength:g}", *cells)
     return table
 
 

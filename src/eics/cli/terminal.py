@@ -17,7 +17,10 @@ def console(*, stderr: bool = False) -> "Console":
 
 @contextmanager
 def track(what: str, steps: int, *, quiet: bool = False) -> Iterator[Callable[..., None]]:
-    """A progress bar with rate and time left on standard error; gives the function that advances it, by 1 or more."""
+    """A progress bar with rate and time left on standard error; gives the function that advances it, by 1 or more.
+
+    `total` changes how many steps there are, where that is known only later.
+    """
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -40,8 +43,8 @@ def track(what: str, steps: int, *, quiet: bool = False) -> Iterator[Callable[..
     with Progress(*columns, console=screen, disable=quiet or not screen.is_terminal) as bar:
         task = bar.add_task(what, total=steps, rate="")
 
-        def tick(count: int = 1) -> None:
+        def tick(count: int = 1, *, total: int | None = None) -> None:
             speed = bar.tasks[0].speed
-            bar.update(task, advance=count, rate=f"{speed:.1f}/s" if speed else "")
+            bar.update(task, advance=count, total=total, rate=f"{speed:.1f}/s" if speed else "")
 
         yield tick
