@@ -8,7 +8,7 @@ from eics.damage.summary import Point, Summary
 from eics.discovery.faithfulness import Interval
 
 _STYLES = {CIRCUIT: ("#D55E00", "o", "on the circuit"), OUTSIDE: ("#0072B2", "s", "equal damage outside")}
-_SHOWN = ("eics", "c_sh", "propagated", "emergence_ratio", "max_probability", "activation_norm")
+_SHOWN = ("eics", "c_sh", "propagated", "max_probability", "activation_norm")
 
 
 def dose_figure(summary: Summary) -> Any:
@@ -23,12 +23,17 @@ def auroc_figure(summary: Summary) -> Any:
 
 def _grid(summary: Summary, pick: Callable[[Point], Interval], level: float, title: str) -> Any:
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullLocator
 
     rows = [m for m in summary.measures if m.column.split(".")[-1] in _SHOWN]
     kinds = summary.kinds
     height, width = max(1, len(rows)), max(1, len(kinds))
-    figure = Figure(figsize=(2.6 * width + 1.6, 1.7 * height + 1.2), layout="constrained")
-    grid = figure.subplots(height, width, squeeze=False, sharey="row")
+    inches = 2.6 * width + 1.6, 1.6 * height + 1.4
+    figure = Figure(figsize=inches)  # margins by hand: a solver takes seconds on so many axes
+    margins = {"left": 1.2 / inches[0], "right": 1 - 0.2 / inches[0], "top": 1 - 0.7 / inches[1]}
+    spaces = margins | {"bottom": 0.8 / inches[1], "hspace": 0.3, "wspace": 0.08}
+    grid = figure.subplots(height, width, squeeze=False, sharey="row", gridspec_kw=spaces)
+    doses = list(summary.settings["strengths"])
     for row, measure in enumerate(rows):
         for column, kind in enumerate(kinds):
             axes = grid[row][column]
@@ -36,6 +41,8 @@ def _grid(summary: Summary, pick: Callable[[Point], Interval], level: float, tit
             for place, (colour, marker, label) in _STYLES.items():
                 _line(axes, summary.curve(measure.column, kind, place), pick, colour, marker, label)
             axes.set_xscale("log")
+            axes.set_xticks(doses, [f"{dose:g}" for dose in doses] if row == height - 1 else [""] * len(doses))
+            axes.xaxis.set_minor_locator(NullLocator())
             axes.tick_params(labelsize=7)
             if row == 0:
                 axes.set_title(kind, fontsize=10)
@@ -45,7 +52,7 @@ def _grid(summary: Summary, pick: Callable[[Point], Interval], level: float, tit
     figure.suptitle(f"{title}: {summary.settings['circuit']['name']}, {summary.prompts} prompts", fontsize=11)
     handles, labels = grid[0][0].get_legend_handles_labels()
     if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+        figure.legend(handles, labels, loc="lower center", ncols=2, fontsize=8, frameon=False)
     return figure
 
 

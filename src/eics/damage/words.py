@@ -2,9 +2,10 @@
 
 At the strongest dose of a kind, a measure *moves as it should* where the whole 95% interval of its change lies on the
 side that was fixed beforehand, *moves the wrong way* where it lies on the other, and else there is *no evidence* that
-it moves. It *tells the circuit* where the interval of its change less that for equal damage outside lies on that side,
-too. A ranking *points at the damaged node* where the whole interval of its top-1 rate lies above chance. With fewer than ten
-prompts nothing is said: an interval over so few is not to be believed. Intervals are not corrected for their number.
+it moves. It *tells the circuit* where the interval of its change less that for equal damage outside lies on that side
+too. A ranking *points at the damaged node* where the whole interval of its top-1 rate lies above chance. With fewer
+than ten prompts nothing is said: an interval over so few is not to be believed. Intervals are not corrected for their
+number.
 """
 
 from collections.abc import Iterable, Sequence
