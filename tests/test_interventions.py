@@ -1,5 +1,6 @@
 """Interventions on what nodes write: what enters the stream is the node's own write plus exactly the change."""
 
+import dataclasses
 import json
 import math
 
@@ -8,7 +9,7 @@ import torch
 
 import eics
 from eics.circuit import Node
-from eics.errors import CircuitError, OptionError
+from eics.errors import CircuitError, ModelError, OptionError
 from eics.interventions import Ablate, Noise, Patch, Steer, as_interventions
 from eics.models import adapt
 from eics.sheaf import sheaf_term
@@ -318,6 +319,20 @@ def test_what_fits_no_prompt_fails_the_run(one, error, says):
     model = tiny_model("gpt2")
     with pytest.raises(error, match=says):
         eics.score(model, some_circuit(model), PROMPTS, interventions=one)
+
+
+def test_an_adapter_that_does_not_name_its_post_norm_is_told():
+    """Damage to a head would have nowhere to go, and nobody would notice."""
+    model = adapt(tiny_module("gemma2"))
+    sites = type(model.adapter).sites
+
+    class Forgetful(type(model.adapter)):
+        def sites(self, layer):
+            return dataclasses.replace(sites(self, layer), attention_post_norm=None)
+
+    forgetful = dataclasses.replace(model, adapter=Forgetful())
+    with pytest.raises(ModelError, match="must name it: set attention_post_norm"):
+        eics.score(forgetful, some_circuit(model), PROMPTS, interventions=Noise("a1.h2"), mode="fast")
 
 
 def test_explicit_circuits_run_nothing():

@@ -30,7 +30,7 @@ from eics.model_score import score_prompts
 from eics.models import adapt
 from eics.models.base import Model
 from eics.options import PRESETS, Options, resolve
-from eics.prompts import Prompt, as_prompts, tokenize
+from eics.prompts import Prompt, as_prompts, is_single, tokenize
 from eics.result import Score
 from eics.state import ForwardState, run
 from eics.transformer.attention import head_writes
@@ -61,7 +61,7 @@ def damage(
     """Scores prompts while nodes of the circuit, one at a time, and equal nodes outside it are damaged.
 
     Args:
-        model, circuit, prompts, ids, answer, batch_size: as in `eics.score`; a list of prompts.
+        model, circuit, prompts, ids, answer, batch_size: as in `eics.score`.
         kinds: some of `noise`, `ablate`, `patch` (from another of the prompts, of as many tokens) and `steer`.
         strengths: relative to the size of a node's own write; above 1 for noise and steering vectors only.
         nodes: how many of the circuit's nodes, drawn by the seed; `all`; or their names.
@@ -73,7 +73,7 @@ def damage(
         tick: called with rows done and rows in all.
         **options: changes to the presets; `mode` is `fast` unless given.
     """
-    adapted, listed = adapt(model), as_prompts(prompts, ids)
+    adapted, listed = adapt(model), as_prompts([prompts] if is_single(prompts) else prompts, ids)
     configurations = _configurations(preset, options)
     adapted.check_circuit(circuit)
     seed = next(iter(configurations.values())).seed

@@ -181,7 +181,7 @@ class _Table:
                     undamaged=float(np.nanmean(calm)),
                     change=self.mean(change),
                     auroc=self.auroc(measure.sign * (change + calm[:, None]), measure.sign * calm),
-                    paired=self.mean(_wins(measure.sign * change, np.zeros(1))[..., 0]),
+                    paired=self.mean(_wins((measure.sign * change).ravel(), np.zeros(1)).reshape(change.shape)),
                     difference=None if outside is None else self.difference(change, outside),
                 )
             )
@@ -203,7 +203,9 @@ class _Table:
 
     def auroc(self, damaged: Numbers, calm: Numbers) -> Interval:
         """Damaged runs against all undamaged ones; larger looks damaged."""
-        wins = np.nansum(_wins(damaged, calm), axis=1)  # (P, Q)
+        wins = np.zeros((len(calm), len(calm)))  # (P, Q), node by node: all at once would not fit for many prompts
+        for column in damaged.T:
+            wins += np.nan_to_num(_wins(column, calm))
         counts, known = np.isfinite(damaged).sum(axis=1), np.isfinite(calm).astype(float)
         spread = ((self.weights @ wins) * self.weights).sum(axis=1)
         pairs = (self.weights @ counts) * (self.weights @ known)
@@ -266,7 +268,7 @@ def _divide(a: Numbers, b: Numbers) -> Numbers:
 
 
 def _wins(damaged: Numbers, calm: Numbers) -> Numbers:
-    """1 where damaged is above calm, 1/2 where equal; nan where either is missing. (P, N) and (Q,): (P, N, Q)."""
-    one, two = damaged[:, :, None], calm[None, None, :]
+    """1 where damaged is above calm, 1/2 where equal; nan where either is missing. (P,) and (Q,): (P, Q)."""
+    one, two = damaged[:, None], calm[None, :]
     found: Numbers = (one > two) + 0.5 * (one == two)
     return np.where(np.isfinite(one) & np.isfinite(two), found, np.nan)

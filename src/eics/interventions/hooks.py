@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from eics.circuit import Kind, Node
+from eics.errors import ModelError
 from eics.interventions.kinds import Intervention
 from eics.models.base import Model
 from eics.transformer.attention import head_writes
@@ -98,6 +99,10 @@ def _register(work: _Pass, handles: list[Any]) -> None:
             heads.setdefault(node.layer, []).append(node.head)
     for layer, some in heads.items():
         sites, hook = adapter.sites(layers[layer]), _OnHeads(work, layer, some)
+        if hook.spec.post_norm is not None and sites.attention_post_norm is None:
+            raise ModelError(
+                "An adapter with a norm after its attention must name it: set attention_post_norm in sites()."
+            )
         handles.append(sites.out_proj.register_forward_hook(hook.projected, with_kwargs=True))
         if sites.attention_post_norm is not None:
             handles.append(sites.attention_post_norm.register_forward_hook(hook.normed))
