@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from eics.records import read_records, write_records
     from eics.result import Score, Scores
     from eics.score import score
+    from eics.validation.run import validate
 
 __version__ = "0.1.0"
 
@@ -49,6 +50,7 @@ _WHERE = {
     "Score": "result",
     "Scores": "result",
     "score": "score",
+    "validate": "validation.run",
 }
 
 __all__ = [
@@ -73,6 +75,7 @@ __all__ = [
     "load_model",
     "read_records",
     "score",
+    "validate",
     "write_records",
 ]
 

@@ -17,6 +17,7 @@ from eics.cli.models import models
 from eics.cli.report import report
 from eics.cli.score import score
 from eics.cli.toy import toy
+from eics.cli.validate import validate
 from eics.errors import EICSError
 
 
@@ -55,3 +56,4 @@ main.add_command(models)
 main.add_command(report)
 main.add_command(score)
 main.add_command(toy)
+main.add_command(validate)
