@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Of the scores' EI terms; fast is quickest, and has no alpha to choose.",
 )
-@click.option("--resamples", type=click.IntRange(min=100), default=2000, show_default=True, help="Of the bootstrap.")
+@click.option("--resamples", type=int, default=2000, show_default=True, help="Of the bootstrap; at least 1200.")
 @click.option(
     "--seed",
     type=click.IntRange(min=0),

@@ -17,6 +17,9 @@ from eics.validation.keep import FAILED
 from eics.validation.split import check_split
 from eics.validation.store import Row
 
+LEAST_RESAMPLES = 1200
+"""With fewer no p-value could be below 0.05 after correction for all scores: the least that B resamples show is 2/B."""
+
 
 @dataclass(frozen=True)
 class Counts:

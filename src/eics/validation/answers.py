@@ -251,7 +251,7 @@ def _generated(how: Answering, good: Sequence[tuple[Labelled, list[int], frozens
     asked = [place for place, (item, _, _) in enumerate(good) if item.label is None]
     lists = {place: list(good[place][1]) for place in asked}
     for _ in range(how.generate):
-        going = [place for place in asked if how.model.context is None or len(lists[place]) < how.model.context]
+        going = [place for place in asked if how.model.context is None or len(lists[place]) <= how.model.context]
         if not going:
             break
         logits = run(how.model, [lists[place] for place in going], _NOTHING, logits=True).logits

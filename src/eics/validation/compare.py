@@ -47,8 +47,8 @@ class Decision:
 class Result:
     """One score: decided on development, measured on test.
 
-    `p_chance` is the p-value of its AUROC being 0.5, corrected by Holm for the scores of its family. `difference` is its
-    AUROC less max-probability's, `p_value` that of the difference being 0, corrected by Holm for all scores compared.
+    `p_chance` is the p-value of its AUROC being 0.5, corrected by Holm for the scores of its family. `difference` is
+    its AUROC less max-probability's, `p_value` that of no difference, corrected by Holm for all scores compared.
     `beyond_suspects` is its AUROC less that of the suspect which was best on development.
     `length_correlation` and `confidence_correlation` are rank correlations with prompt length and max-probability.
     """

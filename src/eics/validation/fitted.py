@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logit
 
 from eics.validation.columns import Columns
 from eics.validation.measure import ALPHAS
@@ -24,9 +25,8 @@ SMOOTHING = 2.0
 """Prompts' worth of the overall share that a category starts with."""
 
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
-"""Inverse ridge strengths from which a regression on many features chooses, by folds of its own prompts."""
+"""Inverse ridge strengths from which a regression on many features chooses, by its log-loss out of fold."""
 
-_INNER = 3
 _ITERATIONS = 2000
 
 
@@ -46,13 +46,16 @@ def with_fitted(columns: Columns, *, torn: bool, seed: int) -> Columns:
     missing = dict(columns.missing)
     at, alpha = choose_alpha(columns.by_alpha[columns.development], columns.labels[columns.development])
     values["eics_paper_alpha"] = columns.by_alpha[:, at]
-    values["norms_fitted"] = _fitted(columns, _regression(columns.norms, columns.labels, seed), torn, seed)
-    values["probe_fitted"] = _fitted(columns, _regression(columns.final, columns.labels, seed), torn, seed)
-    values["token_fitted"] = _fitted(columns, _shares(columns.predicted, columns.labels), torn, seed)
-    if columns.groups is not None:
-        values["group_fitted"] = _fitted(columns, _shares(columns.groups, columns.labels), torn, seed)
-    else:
+    fits = {
+        "norms_fitted": [_regression(columns.norms, columns.labels, strength) for strength in STRENGTHS],
+        "probe_fitted": [_regression(columns.final, columns.labels, strength) for strength in STRENGTHS],
+        "token_fitted": [_shares(columns.predicted, columns.labels)],
+    }
+    if columns.groups is None:
         missing["group_fitted"] = "needs --matched or --group"
+    else:
+        fits["group_fitted"] = [_shares(columns.groups, columns.labels)]
+    values |= {name: _fitted(columns, some, torn, seed) for name, some in fits.items()}
     return replace(columns, values=values, missing=missing, alpha=alpha)
 
 
@@ -64,18 +67,29 @@ def choose_alpha(by_alpha: Numbers, labels: Flags) -> tuple[int, float]:
     return best, ALPHAS[best]
 
 
-def _fitted(columns: Columns, fit: Fit, torn: bool, seed: int) -> Numbers:
+def _fitted(columns: Columns, fits: Sequence[Fit], torn: bool, seed: int) -> Numbers:
+    """Out of fold on development, by a fit on all of development on test; of several fits the one that loses least."""
     development, test = np.flatnonzero(columns.development), np.flatnonzero(columns.test)
-    groups = None if torn or columns.groups is None else [columns.groups[at] for at in development]
-    found = np.full(len(columns.labels), np.nan)
-    for train, held in folds(columns.labels[development], groups, seed):
-        found[development[held]] = fit(development[train], development[held])
-    found[test] = fit(development, test)
+    groups = None if torn or columns.groups is None else [columns.groups[at] for at in development.tolist()]
+    cuts = folds(columns.labels[development], groups, seed)
+    held_out = [_held_out(fit, development, cuts) for fit in fits]
+    truth = np.where(columns.labels[development], 1.0, -1.0)
+    best = int(np.argmin([np.logaddexp(0.0, -truth * odds).mean() for odds in held_out]))
+    found = np.empty(len(columns.labels))
+    found[development], found[test] = held_out[best], fits[best](development, test)
+    return found
+
+
+def _held_out(fit: Fit, members: NDArray[np.int64], cuts: Sequence[Fold]) -> Numbers:
+    found = np.empty(len(members))
+    for train, held in cuts:
+        found[held] = fit(members[train], members[held])
     return found
 
 
 def _shares(categories: Sequence[int | str], labels: Flags) -> Fit:
-    """Share correct among the training prompts of the same category, drawn to the overall share where they are few."""
+    """Log-odds of the share correct among the training prompts of the same category, drawn to the overall share where
+    they are few."""
     listed = np.asarray(categories)
 
     def fit(train: NDArray[np.int64], held: NDArray[np.int64]) -> Numbers:
@@ -84,35 +98,25 @@ def _shares(categories: Sequence[int | str], labels: Flags) -> Fit:
         count = np.bincount(inverse, minlength=len(names))
         correct = np.bincount(inverse, weights=labels[train].astype(float), minlength=len(names))
         share = dict(zip(names.tolist(), (correct + SMOOTHING * overall) / (count + SMOOTHING), strict=True))
-        return np.array([share.get(category, overall) for category in listed[held].tolist()])
-
-    return fit
-
-
-def _regression(features: Numbers, labels: Flags, seed: int) -> Fit:
-    """Log-odds of a ridge logistic regression on standardized features; the ridge chosen on the training prompts."""
-
-    def fit(train: NDArray[np.int64], held: NDArray[np.int64]) -> Numbers:
-        from sklearn.linear_model import LogisticRegression
-
-        mean, scale = features[train].mean(axis=0), features[train].std(axis=0)
-        scaled = (features - mean) / np.where(scale > 0, scale, 1.0)
-        if len(np.unique(labels[train])) < 2:
-            return np.zeros(len(held))  # a fold of groups can lack a label: then nothing was learnt
-        chosen = LogisticRegression(C=_strength(scaled[train], labels[train], seed), max_iter=_ITERATIONS)
-        found: Numbers = chosen.fit(scaled[train], labels[train]).decision_function(scaled[held])
+        known = np.array([share.get(category, overall) for category in listed[held].tolist()])
+        found: Numbers = logit(np.clip(known, 1e-3, 1 - 1e-3))
         return found
 
     return fit
 
 
-def _strength(features: Numbers, labels: Flags, seed: int) -> float:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import StratifiedKFold, cross_val_score
+def _regression(features: Numbers, labels: Flags, strength: float) -> Fit:
+    """Log-odds of a ridge logistic regression on standardized features."""
 
-    if min(int(labels.sum()), int((~labels).sum())) < _INNER:
-        return STRENGTHS[0]
-    cuts = StratifiedKFold(_INNER, shuffle=True, random_state=seed)
-    regressions = [LogisticRegression(C=strength, max_iter=_ITERATIONS) for strength in STRENGTHS]
-    losses = [cross_val_score(one, features, labels, cv=cuts, scoring="neg_log_loss").mean() for one in regressions]
-    return STRENGTHS[int(np.argmax(losses))]
+    def fit(train: NDArray[np.int64], held: NDArray[np.int64]) -> Numbers:
+        from sklearn.linear_model import LogisticRegression
+
+        if len(np.unique(labels[train])) < 2:
+            return np.zeros(len(held))  # a fold of groups can lack a label: then nothing was learnt
+        mean, scale = features[train].mean(axis=0), features[train].std(axis=0)
+        scaled = (features - mean) / np.where(scale > 0, scale, 1.0)
+        regression = LogisticRegression(C=strength, max_iter=_ITERATIONS).fit(scaled[train], labels[train])
+        found: Numbers = regression.decision_function(scaled[held])
+        return found
+
+    return fit

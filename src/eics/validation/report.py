@@ -110,8 +110,8 @@ def _fast(found: Validation) -> bool:
 
 def _reading(found: Validation) -> Iterator[str]:
     yield (
-        "Correct is the positive class. AUROC 0.5 is chance; below 0.5 the direction of development did not hold; p (0.5) "
-        "is for chance, corrected by Holm within the family of the score. "
+        "Correct is the positive class. AUROC 0.5 is chance; below 0.5 the direction of development did not hold; p "
+        "(0.5) is for chance, corrected by Holm within the family of the score. "
         f"PRR: 0 is random rejection, 1 an oracle's. ECE in {BINS} bins after isotonic calibration. F1 of calling "
         f"everything correct: {_all_correct(found):.3f}."
     )

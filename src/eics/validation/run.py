@@ -14,7 +14,7 @@ import numpy as np
 from eics.circuit import Circuit
 from eics.errors import OptionError
 from eics.options import CHOICES
-from eics.validation.analysis import Validation, analyse
+from eics.validation.analysis import LEAST_RESAMPLES, Validation, analyse
 from eics.validation.answers import Answering, answer_rows
 from eics.validation.conformal import calibrate
 from eics.validation.data import Labelled, group_values, read_labelled
@@ -98,8 +98,9 @@ def validate(
     from eics.models import adapt
 
     asked = Protocol(**protocol)
-    if not isinstance(resamples, int) or resamples < 100:
-        raise OptionError.of("resamples", "a whole number >= 100", resamples)
+    if not isinstance(resamples, int) or resamples < LEAST_RESAMPLES:
+        must = f"a whole number >= {LEAST_RESAMPLES}, since fewer could show nothing after correction"
+        raise OptionError.of("resamples", must, resamples)
     prompts = read_labelled(data)
     for key in (asked.matched, asked.group):
         if key is not None:

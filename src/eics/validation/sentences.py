@@ -74,7 +74,7 @@ def _others(found: "Validation") -> Iterator[str]:
         yield f"Of their parts and the baselines on edges, these tell correct from wrong (corrected): {said}."
     rest = [r.kind.title for r in others if r not in telling]
     if rest:
-        yield f"No evidence that these do: {', '.join(rest)}."
+        yield f"No evidence that these tell correct from wrong: {', '.join(rest)}."
 
 
 def _against_reference(found: "Validation") -> Iterator[str]:
