@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from tiny_models import some_circuit, tiny_model, tiny_module
 LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
 WORDS = ["the", "of", *LETTERS, *(2 * letter for letter in LETTERS), *map(str, range(7))]
 CIRCUIT = ["input->a0.h1<v>", "a0.h1->m1", "m1->logits", "a0.h1->logits"]
+MORE = ["--matched", "relation"]
 QUICK = ["--mode", "fast", "--resamples", "1200", "--quiet"]
 
 
@@ -63,7 +65,6 @@ def place(tmp_path_factory, model, data):
     folder = tmp_path_factory.mktemp("validation")
     model.module.save_pretrained(folder / "model")
     model.tokenizer.save_pretrained(folder / "model")
-    eics.Circuit(CIRCUIT)
     circuit = {"format": "eics-circuit", "version": 1, "edges": CIRCUIT}
     (folder / "circuit.json").write_text(json.dumps(circuit))
     (folder / "data.jsonl").write_text("".join(json.dumps(line) + "\n" for line in data))
@@ -75,10 +76,17 @@ def run(place, out, *more, data="data.jsonl"):
     return CliRunner().invoke(main, ["validate", *map(str, [*about, "--dtype", "float64", *QUICK, *more])])
 
 
-def test_from_prompts_to_report(place, tmp_path):
-    out = tmp_path / "new" / "folder"
-    result = run(place, out, "--matched", "relation", "--ensemble", place / "model")
+@pytest.fixture(scope="module")
+def whole(place, tmp_path_factory):
+    """What a run from beginning to end leaves."""
+    out = tmp_path_factory.mktemp("whole") / "new" / "folder"
+    result = run(place, out, *MORE, "--ensemble", place / "model")
     assert result.exit_code == 0, result.output
+    return out
+
+
+def test_from_prompts_to_report(whole):
+    out = whole
     rows = list(read_parquet(out / "scores.parquet"))
     assert [row["id"] for row in rows] == [f"p{at}" for at in range(60)]
     assert [row["label"] for row in rows] == [bool(at % 2) for at in range(60)]
@@ -100,24 +108,25 @@ def test_from_prompts_to_report(place, tmp_path):
     ]  # fmt: skip
 
 
-def test_python_gives_the_same_and_keeps_nothing(place, model, data, tmp_path):
-    assert run(place, tmp_path).exit_code == 0
-    ours = eics.validate(model, eics.Circuit(CIRCUIT), data, mode="fast", resamples=1200)
-    theirs = json.loads((tmp_path / "results.json").read_text())
+def test_python_gives_the_same_and_keeps_nothing(whole, model, data):
+    how = {"mode": "fast", "resamples": 1200, "matched": "relation"}
+    ours = eics.validate(model, eics.Circuit(CIRCUIT), data, ensemble=[model], **how)
+    theirs = json.loads((whole / "results.json").read_text())
     assert json.loads(json.dumps(ours.to_record()["scores"])) == theirs["scores"]
     assert "Validation on 60 prompts" in repr(ours)
 
 
-def test_rows_are_the_scores_of_eics_score(place, model, data, tmp_path):
-    assert run(place, tmp_path, "--mode", "exact").exit_code == 0
+def test_rows_are_the_scores_of_eics_score(model, data):
     circuit = eics.Circuit(CIRCUIT)
     texts = [line["prompt"] for line in data[:5]]
+    items = read_labelled(data[:5])
+    [answers] = answer_rows(Answering(model), items, 8)
+    [measured] = measured_rows(Measuring(model, circuit, mode="exact"), [item.prompt for item in items])
+    rows = [one | two for one, two in zip(answers, measured, strict=True)]
     paper = eics.score(model, circuit, texts, curve=True)
     well_posed = eics.score(model, circuit, texts, preset="well-posed")
     propagated = eics.score(model, circuit, texts, linearization="frozen", residual="propagated", metric="relative")
-    for row, one, two, three in zip(
-        read_parquet(tmp_path / "scores.parquet"), paper, well_posed, propagated, strict=False
-    ):
+    for row, one, two, three in zip(rows, paper, well_posed, propagated, strict=True):
         assert row["eics_paper"] == pytest.approx(one.eics, rel=1e-9)
         assert row["a1_paper"] == pytest.approx(one.consistency, rel=1e-9)
         assert row["dei_paper"] == pytest.approx(one.dei, rel=1e-9)
@@ -137,9 +146,8 @@ def row_text(data, row):
     return next(line["prompt"] for line in data if line["id"] == row["id"])
 
 
-def test_an_interrupted_run_goes_on_where_it_was(place, tmp_path, monkeypatch):
+def test_an_interrupted_run_goes_on_where_it_was(place, whole, tmp_path, monkeypatch):
     """Killed twice: among the answers, and among the scores with half a line written."""
-    assert run(place, tmp_path / "whole").exit_code == 0
     import eics.validation.run as stages
 
     done, out = [], tmp_path / "halved"
@@ -155,24 +163,24 @@ def test_an_interrupted_run_goes_on_where_it_was(place, tmp_path, monkeypatch):
         return stopped
 
     monkeypatch.setattr(stages, "answer_rows", stopping(answer_rows, 3))
-    assert run(place, out, "--resume").exit_code != 0
+    assert run(place, out, "--resume", *MORE).exit_code != 0
     assert done == [f"p{at}" for at in range(24)]
     monkeypatch.setattr(stages, "answer_rows", stopping(answer_rows, 99))
     monkeypatch.setattr(stages, "measured_rows", stopping(measured_rows, 2))
-    assert run(place, out, "--resume").exit_code != 0
+    assert run(place, out, "--resume", *MORE).exit_code != 0
     assert len(done) == 60 + 16
     with (out / "measured.jsonl").open("a") as file:
         file.write('{"id": "p50", "eics_pap')
     monkeypatch.setattr(stages, "measured_rows", stopping(measured_rows, 99))
-    result = run(place, out, "--resume")
+    result = run(place, out, "--resume", *MORE)
     assert result.exit_code == 0, result.output
     assert sorted(done) == sorted([f"p{at}" for at in range(60)] * 2)  # each once in each stage
-    whole, halved = (json.loads((tmp_path / name / "results.json").read_text()) for name in ("whole", "halved"))
-    for name, score in whole["scores"].items():
-        assert halved["scores"][name]["metrics"]["auroc"]["value"] == pytest.approx(score["metrics"]["auroc"]["value"])
+    scores, halved = (json.loads((one / "results.json").read_text())["scores"] for one in (whole, out))
+    for name, score in halved.items():
+        assert score["metrics"]["auroc"]["value"] == pytest.approx(scores[name]["metrics"]["auroc"]["value"])
     monkeypatch.setattr(stages, "answer_rows", None)  # nothing is run again, only the analysis
-    assert run(place, out, "--resume").exit_code == 0
-    other = run(place, out, "--resume", "--seed", 1)
+    assert run(place, out, "--resume", *MORE).exit_code == 0
+    other = run(place, out, "--resume", *MORE, "--seed", 1)
     assert (other.exit_code, "same settings" in other.output, "seed = 0" in other.output) == (2, True, True)
 
 
@@ -406,25 +414,29 @@ def test_a_table_is_written_and_read_by_groups_of_rows(tmp_path):
         list(read_parquet(tmp_path / "t.parquet"))
 
 
-def test_names_from_others_cannot_write_into_the_report(model, data, tmp_path):
-    evil = "<script>alert(1)</script>|[x](javascript:1)"
-    circuit = eics.Circuit(CIRCUIT, name=evil)
-    eics.validate(model, circuit, data, out=tmp_path, mode="fast", resamples=1200)
-    assert evil not in (tmp_path / "report.html").read_text()
-    assert "&lt;script&gt;" in (tmp_path / "report.html").read_text()
-    assert "\\<script>alert(1)\\</script>\\|\\[x]" in (tmp_path / "report.md").read_text()
-
-
-def test_a_circuit_without_read_out_or_like_stalks_is_compared_all_the_same(data):
-    """Every part of the protocol for a circuit with several sinks and ports."""
+def test_a_bare_circuit_with_a_hostile_name(data, tmp_path):
+    """What cannot be computed is left out and named; no name writes into the report."""
     model = adapt(tiny_model("gpt2").module, word_tokenizer(), name="tiny")
-    found = eics.validate(model, some_circuit(model), [
-        {"prompt": line["prompt"], "label": at % 3 == 0} for at, line in enumerate(data)
-    ], mode="fast", resamples=1200)  # fmt: skip
+    evil = "<script>alert(1)</script>|[x](javascript:1)"
+    lines = [{"prompt": line["prompt"], "label": at % 3 == 0} for at, line in enumerate(data)]
+    circuit = eics.Circuit(["m2->logits"], name=evil)
+    found = eics.validate(model, circuit, lines, out=tmp_path, mode="fast", resamples=1200)
+    assert found.columns.missing["eac"] == "needs an edge between stalks of one length"
     assert found.columns.missing["conformal_lac"] == "needs answers"
-    assert found.results["propagated"].distinct > 1
-    only = eics.Circuit(["m2->logits"])
-    short = eics.validate(model, only, [
-        {"prompt": line["prompt"], "label": at % 3 == 0} for at, line in enumerate(data)
-    ], mode="fast", resamples=1200)  # fmt: skip
-    assert short.columns.missing["eac"] == "needs an edge between stalks of one length"
+    page, text = ((tmp_path / name).read_text() for name in ("report.html", "report.md"))
+    assert evil not in page
+    assert "&lt;script&gt;" in page
+    assert "\\<script>alert(1)\\</script>\\|\\[x]" in text
+    assert "EAC: needs an edge between stalks of one length." in text
+
+
+def test_every_part_of_a_richer_circuit(data):
+    """Several sources and sinks, ports, plain entries."""
+    model = adapt(tiny_model("gpt2").module, word_tokenizer(), name="tiny")
+    prompts = [item.prompt for item in read_labelled(data[:6])]
+    how = Measuring(model, some_circuit(model), mode="fast")
+    how = replace(how, ear=FittedEAR(how, prompts, {prompt.id: at % 2 for at, prompt in enumerate(prompts)}))
+    [rows] = measured_rows(how, prompts)
+    for name in ("eics_well_posed", "propagated", "eac", "ear", "norm_last", "norm_all"):
+        assert len({row[name] for row in rows}) == 6, name
+    assert len(rows[0]["norms"]) == len(some_circuit(model).order)

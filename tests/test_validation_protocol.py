@@ -67,9 +67,9 @@ def test_the_direction_is_chosen_on_development_alone(rng):
 
 def test_a_meter_of_length_is_unmasked(rng):
     """Longer prompts are wrong more often, and the score is their length: it adds to max-probability, not to that."""
-    labels = balanced(600, rng)
-    length = 8 + 2 * (~labels) + rng.integers(0, 4, 600)
-    found = judge(made_up(labels, rng, length=length, eics_well_posed=-(length + 0.01 * rng.normal(size=600))))
+    labels = balanced(300, rng)
+    length = 8 + 2 * (~labels) + rng.integers(0, 4, 300)
+    found = judge(made_up(labels, rng, length=length, eics_well_posed=-(length + 0.01 * rng.normal(size=300))))
     result = found.results["eics_well_posed"]
     assert result.auroc.low > 0.7
     assert gain(found, "eics_well_posed", "max-probability").shown
@@ -84,8 +84,8 @@ def test_a_meter_of_length_is_unmasked(rng):
 
 def test_a_meter_of_the_predicted_token_is_unmasked(rng):
     """Some answers are nearly always right: a score that only knows which token is coming looks good."""
-    labels = balanced(600, rng)
-    predicted = np.where(labels, rng.integers(0, 8, 600), rng.integers(4, 12, 600))
+    labels = balanced(300, rng)
+    predicted = np.where(labels, rng.integers(0, 8, 300), rng.integers(4, 12, 300))
     value = np.random.default_rng(9).permutation(12)[predicted] * 0.1
     ease = np.array([labels[predicted == token].mean() for token in range(12)])[predicted]
     found = judge(made_up(labels, rng, predicted=predicted, a1_paper=ease, eics_paper=value))
@@ -98,14 +98,14 @@ def test_a_meter_of_the_predicted_token_is_unmasked(rng):
 
 def test_a_null_score_adds_nothing_and_beats_nothing():
     claims = 0
-    for seed in range(6):
+    for seed in range(4):
         rng = np.random.default_rng(seed)
         labels = balanced(100, rng)
         found = judge(made_up(labels, rng, log_probability=labels + rng.normal(size=100)))
         own = [r for r in found.results.values() if r.kind.family == "EICS"]
         claims += any(r.tells or (r.p_value < 0.05 and r.difference.value > 0) for r in own)
         claims += any(g.shown for g in found.gains)
-    assert claims <= 2  # at 5% each, 0.6 of 12 are expected
+    assert claims <= 2  # at 5% each, 0.4 of 8 are expected
 
 
 def test_a_clipped_score_is_said_to_be_degenerate_first(rng):

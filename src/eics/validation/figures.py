@@ -10,10 +10,7 @@ from eics.validation.columns import BY_NAME, REFERENCE
 from eics.validation.metrics import cumulated
 
 _CURVES = ("eics_paper_alpha", "eics_well_posed", "propagated", REFERENCE)
-_SPREADS = (
-    "eics_paper", "eics_paper_alpha", "dei_paper", "eics_well_posed", "a1_well_posed", "a2_well_posed", "propagated",
-    REFERENCE, "length",
-)  # fmt: skip
+_SPREADS = ("eics_paper", "dei_paper", "eics_well_posed", "propagated", REFERENCE, "length")
 _BINS = 24
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#222222")
@@ -57,7 +54,9 @@ def distributions(found: Validation) -> Any:
         shown = [values[test & labels], values[test & ~labels]]
         low, high = float(min(map(np.min, shown))), float(max(map(np.max, shown)))
         bounds = (low, high) if low < high else (low - 0.5, high + 0.5)
-        axes.hist(shown, bins=_BINS, range=bounds, color=COLOURS[:2], label=["correct", "wrong"])
+        for some, colour, label in zip(shown, COLOURS, ("correct", "wrong"), strict=False):
+            counts, edges = np.histogram(some, bins=_BINS, range=bounds)
+            axes.stairs(counts, edges, color=colour, label=label, linewidth=1.3)
         axes.set_title(BY_NAME[name].title, fontsize=10)
         axes.tick_params(labelsize=8)
     grid[0].legend(frameon=False, fontsize=8)
