@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from eics import OptionError
+from eics.validation.adds import gains
 from eics.validation.analysis import LEAST_RESAMPLES, analyse
-from eics.validation.fitted import choose_alpha, folds
+from eics.validation.columns import gather
+from eics.validation.fitted import choose_alpha, folds, with_fitted
 from eics.validation.keep import FUNCTION_WORD, UNMATCHED, choose
 from eics.validation.measure import ALPHAS
 from eics.validation.split import by_group, stratified
@@ -85,15 +87,41 @@ def test_a_meter_of_length_is_unmasked(rng):
 def test_a_meter_of_the_predicted_token_is_unmasked(rng):
     """Some answers are nearly always right: a score that only knows which token is coming looks good."""
     labels = balanced(300, rng)
-    predicted = np.where(labels, rng.integers(0, 8, 300), rng.integers(4, 12, 300))
-    value = np.random.default_rng(9).permutation(12)[predicted] * 0.1
-    ease = np.array([labels[predicted == token].mean() for token in range(12)])[predicted]
-    found = judge(made_up(labels, rng, predicted=predicted, a1_paper=ease, eics_paper=value))
+    predicted = (rng.integers(0, 4, 300) + np.where(rng.random(300) < 0.8, np.where(labels, 0, 8), 4)) % 12
+    predicted = np.where(rng.random(300) < 0.15, rng.integers(0, 12, 300), predicted)
+    ease = np.repeat([1.0, 0.5, 0.0], 4)[predicted]
+    found = judge(
+        made_up(labels, rng, predicted=predicted, a1_paper=ease, eics_well_posed=labels + rng.normal(size=300))
+    )
     assert found.results["a1_paper"].auroc.low > 0.7
     assert gain(found, "a1_paper", "max-probability").shown
     for base in ("max-probability, norms, token", "all suspects"):
         assert not gain(found, "a1_paper", base).shown
     assert found.comparison.suspect == "token_fitted"
+    alike = found.within["predicted token"].auroc
+    assert (alike["a1_paper"].value, alike["a1_paper"].low, alike["a1_paper"].high) == (0.5, 0.5, 0.5)
+    assert alike["eics_well_posed"].low > 0.5
+    said = " ".join(found.sentences)
+    assert "same predicted token there is no evidence that these still tell: A1 paper (0.500" in said
+    assert "same predicted token these still tell (AUROC): EICS well-posed" in said
+
+
+def test_pairs_that_are_alike_against_loops(rng):
+    labels = balanced(80, rng)
+    rows = made_up(labels, rng)
+    found = judge(rows, matched="relation")
+    test = [row for row in rows if row["split"] == "test"]
+    for what, of in (("predicted token", lambda row: row["predicted"]), ("length", lambda row: row["length"]),
+                     ("group", lambda row: row["groups"]["relation"])):  # fmt: skip
+        pairs = [(a, b) for a in test for b in test if a["label"] and not b["label"] and of(a) == of(b)]
+        if what in found.within:
+            sign = found.results["entropy"].decision.sign
+            truth = np.mean([sign * (a["entropy"] - b["entropy"]) > 0 for a, b in pairs])
+            assert found.within[what].auroc["entropy"].value == pytest.approx(truth)
+            assert found.within[what].pairs == len(pairs)
+        else:
+            assert len(pairs) < 20
+    assert "length" in found.within
 
 
 def test_a_null_score_adds_nothing_and_beats_nothing():
@@ -258,3 +286,15 @@ def test_what_cannot_be_split_is_refused(rows, options, says):
 def test_function_words():
     assert all(map(is_function_word, (" the", "The", ",", " \n", "of", '"', " called", "")))
     assert not any(map(is_function_word, (" Paris", "May", "US", "1984", " Anthem", "é")))
+
+
+def test_few_prompts_do_not_make_a_score_add():
+    """A base that fits sixteen prompts too closely must not gain from any noise that takes weight away from it."""
+    claims = 0
+    for seed in range(8):
+        draw = np.random.default_rng(seed)
+        labels = np.tile([True, True, False, False], 8)
+        rows = made_up(labels, draw, log_probability=labels + draw.normal(size=32))
+        columns = with_fitted(gather(rows, None), torn=True, seed=0)
+        claims += any(one.shown for one in gains(columns, clusters=None, count=LEAST_RESAMPLES, seed=0))
+    assert claims <= 3  # three bases at 5% each: 1.1 are expected

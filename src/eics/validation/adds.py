@@ -1,10 +1,14 @@
-"""Does a score add to what is known without it? Nested logistic regressions.
+"""Does a score add to what is known without it? Nested logistic regressions, fitted on development, compared on test.
 
-Both are fitted on the development split and compared on the test split: one on the base alone, one on the base and the
-score. A gain is how much the log-loss falls (in nats a prompt) and the AUROC rises, with paired bootstrap intervals.
-Fitted baselines enter with their out-of-fold values on development, so that they do not look better than they are.
-Every feature enters as its rank among the development values; max-probability also as it is, so that a score that only
-bends it has nothing to add.
+    base        log-odds B from all features of the base
+    without     logit p = a + b B
+    with        logit p = a + b B + c score
+
+B is out of fold on development, so that b learns how far the base can be trusted: a base that fits development too
+closely would else gain from any score that only takes weight away from it. A gain is how much the log-loss falls on the
+test split (in nats a prompt) and the AUROC rises, with paired bootstrap intervals. A score without anything to add has
+an expected gain below 0. Every feature enters as its rank among the development values; max-probability also as it is,
+so that a score that only bends it has nothing to add.
 """
 
 from collections.abc import Sequence
@@ -16,6 +20,7 @@ from scipy.special import expit
 
 from eics.validation.columns import BASELINE, BY_NAME, EICS, KINDS, REFERENCE, Columns
 from eics.validation.compare import LEVEL, Estimate
+from eics.validation.fitted import STRENGTHS, fitted, regression
 from eics.validation.metrics import auroc, cumulated, holm, interval, log_loss, resamples, two_sided
 
 Numbers = NDArray[np.float64]
@@ -57,16 +62,15 @@ def gains(columns: Columns, *, clusters: Sequence[str] | None, count: int, seed:
     names = [k.name for k in KINDS if k.family in (EICS, BASELINE) and k.name in columns.values]
     labels = columns.labels[columns.test]
     drawn = None if clusters is None else [clusters[at] for at in np.flatnonzero(columns.test).tolist()]
-    fitted: dict[tuple[str, str], Numbers] = {}
+    predicted: dict[tuple[str, str], Numbers] = {}
     for base, members in BASES.items():
-        known = [member for member in members if member in columns.values]
-        for name in ("", *names):
-            fitted[base, name] = _predicted(columns, [*known, name] if name else known)
+        odds = _base(columns, [member for member in members if member in columns.values], clusters, seed)
+        predicted |= {(base, name): _predicted(columns, odds, name) for name in ("", *names)}
     ones = np.ones((1, len(labels)))
-    values = {key: _quality(one, labels, ones) for key, one in fitted.items()}
-    blocks: dict[tuple[str, str], list[tuple[Numbers, Numbers]]] = {key: [] for key in fitted}
+    values = {key: _quality(one, labels, ones) for key, one in predicted.items()}
+    blocks: dict[tuple[str, str], list[tuple[Numbers, Numbers]]] = {key: [] for key in predicted}
     for weights in resamples(labels, drawn, count, seed):
-        for key, one in fitted.items():
+        for key, one in predicted.items():
             blocks[key].append(_quality(one, labels, weights))
     samples = {
         key: (np.concatenate([b[0] for b in some]), np.concatenate([b[1] for b in some]))
@@ -94,14 +98,21 @@ def _quality(probabilities: Numbers, labels: NDArray[np.bool_], weights: Numbers
     return -log_loss(probabilities, labels, weights), area
 
 
-def _predicted(columns: Columns, names: Sequence[str]) -> Numbers:
-    """Probabilities on the test split of a logistic regression fitted on development."""
+def _base(columns: Columns, names: Sequence[str], groups: Sequence[str] | None, seed: int) -> Numbers:
+    """Log-odds of the base for every prompt, out of fold on development."""
+    features = np.column_stack([feature for name in names for feature in _features(columns, name)])
+    return fitted(columns, [regression(features, columns.labels, strength) for strength in STRENGTHS], groups, seed)
+
+
+def _predicted(columns: Columns, base: Numbers, name: str) -> Numbers:
+    """Probabilities on the test split, from the base's log-odds and perhaps a score."""
     from sklearn.linear_model import LogisticRegression
 
-    features = np.column_stack([feature for name in names for feature in _features(columns, name)])
-    regression = LogisticRegression(C=1.0, max_iter=2000)
-    regression.fit(features[columns.development], columns.labels[columns.development])
-    found: Numbers = expit(regression.decision_function(features[columns.test]))
+    features = np.column_stack([base, *(_features(columns, name)[:1] if name else ())])
+    # Next to no ridge: it would weigh less on a coefficient that two alike features share.
+    nested = LogisticRegression(C=1e4, max_iter=2000)
+    nested.fit(features[columns.development], columns.labels[columns.development])
+    found: Numbers = expit(nested.decision_function(features[columns.test]))
     return found
 
 

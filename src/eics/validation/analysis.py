@@ -16,6 +16,7 @@ from eics.validation.fitted import with_fitted
 from eics.validation.keep import FAILED
 from eics.validation.split import check_split
 from eics.validation.store import Row
+from eics.validation.within import Within, within
 
 LEAST_RESAMPLES = 1200
 """With fewer no p-value could be below 0.05 after correction for all scores: the least that B resamples show is 2/B."""
@@ -42,13 +43,15 @@ class Counts:
 
 @dataclass(frozen=True, repr=False)
 class Validation:
-    """What came out. `results` go by column name, `gains` by score and base; `sentences` say it in words."""
+    """What came out. `results` go by column name, `gains` by score and base, `within` by what prompts are
+    alike in; `sentences` say it in words."""
 
     settings: dict[str, Any]
     counts: Counts
     columns: Columns
     comparison: Comparison
     gains: list[Gain]
+    within: dict[str, Within]
 
     @property
     def results(self) -> dict[str, Result]:
@@ -75,6 +78,7 @@ class Validation:
                 "clustered": self.comparison.clustered,
                 "scores": {name: asdict(result) for name, result in self.results.items()},
                 "gains": [asdict(gain) for gain in self.gains],
+                "within": {what: asdict(found) for what, found in self.within.items()},
                 "sentences": self.sentences,
             }
         )
@@ -103,8 +107,10 @@ def analyse(
     clusters = columns.groups if group is not None else None
     comparison = compare(columns, clusters=clusters, count=resamples, seed=seed)
     added = gains(columns, clusters=clusters, count=resamples, seed=seed)
+    decisions = {name: result.decision for name, result in comparison.results.items()}
+    alike = within(columns, decisions, clusters=clusters, count=resamples, seed=seed)
     counts = replace(counts, development=_both(columns, columns.development), test=_both(columns, columns.test))
-    return Validation(settings, counts, columns, comparison, added)
+    return Validation(settings, counts, columns, comparison, added, alike)
 
 
 def _count(rows: Iterable[Row]) -> tuple[list[Row], Counts]:

@@ -47,15 +47,15 @@ def with_fitted(columns: Columns, *, torn: bool, seed: int) -> Columns:
     at, alpha = choose_alpha(columns.by_alpha[columns.development], columns.labels[columns.development])
     values["eics_paper_alpha"] = columns.by_alpha[:, at]
     fits = {
-        "norms_fitted": [_regression(columns.norms, columns.labels, strength) for strength in STRENGTHS],
-        "probe_fitted": [_regression(columns.final, columns.labels, strength) for strength in STRENGTHS],
+        "norms_fitted": [regression(columns.norms, columns.labels, strength) for strength in STRENGTHS],
+        "probe_fitted": [regression(columns.final, columns.labels, strength) for strength in STRENGTHS],
         "token_fitted": [_shares(columns.predicted, columns.labels)],
     }
     if columns.groups is None:
         missing["group_fitted"] = "needs --matched or --group"
     else:
         fits["group_fitted"] = [_shares(columns.groups, columns.labels)]
-    values |= {name: _fitted(columns, some, torn, seed) for name, some in fits.items()}
+    values |= {name: fitted(columns, some, None if torn else columns.groups, seed) for name, some in fits.items()}
     return replace(columns, values=values, missing=missing, alpha=alpha)
 
 
@@ -67,11 +67,11 @@ def choose_alpha(by_alpha: Numbers, labels: Flags) -> tuple[int, float]:
     return best, ALPHAS[best]
 
 
-def _fitted(columns: Columns, fits: Sequence[Fit], torn: bool, seed: int) -> Numbers:
+def fitted(columns: Columns, fits: Sequence[Fit], groups: Sequence[str] | None, seed: int) -> Numbers:
     """Out of fold on development, by a fit on all of development on test; of several fits the one that loses least."""
     development, test = np.flatnonzero(columns.development), np.flatnonzero(columns.test)
-    groups = None if torn or columns.groups is None else [columns.groups[at] for at in development.tolist()]
-    cuts = folds(columns.labels[development], groups, seed)
+    some = None if groups is None else [groups[at] for at in development.tolist()]
+    cuts = folds(columns.labels[development], some, seed)
     held_out = [_held_out(fit, development, cuts) for fit in fits]
     truth = np.where(columns.labels[development], 1.0, -1.0)
     best = int(np.argmin([np.logaddexp(0.0, -truth * odds).mean() for odds in held_out]))
@@ -105,7 +105,7 @@ def _shares(categories: Sequence[int | str], labels: Flags) -> Fit:
     return fit
 
 
-def _regression(features: Numbers, labels: Flags, strength: float) -> Fit:
+def regression(features: Numbers, labels: Flags, strength: float) -> Fit:
     """Log-odds of a ridge logistic regression on standardized features."""
 
     def fit(train: NDArray[np.int64], held: NDArray[np.int64]) -> Numbers:

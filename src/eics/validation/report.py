@@ -49,6 +49,10 @@ def blocks(found: Validation) -> Iterator[Block]:
     yield Block("table", rows=list(_differences(found)))
     yield Block("figure", "roc.svg")
     yield Block("figure", "distributions.svg")
+    if found.within:
+        yield Block("heading", "Among prompts that are alike")
+        yield Block("list", items=[_ALIKE])
+        yield Block("table", rows=list(_within_table(found)))
     yield Block("heading", "Does a score add to what is known without it?")
     yield Block("list", items=_GAINS)
     yield Block("table", rows=list(_gain_table(found)))
@@ -59,8 +63,14 @@ def blocks(found: Validation) -> Iterator[Block]:
     yield Block("table", rows=[("score", "family", "is"), *((_t(r), r.kind.family, r.kind.about) for r in _all(found))])
 
 
+_ALIKE = (
+    "AUROC over pairs of a correct and a wrong test prompt that share something. A score that is a function of that "
+    "thing alone, however well it knows it, has exactly 0.5."
+)
+
 _GAINS = (
-    "Logistic regressions fitted on development, compared on test: the base alone, and the base with the score. A gain "
+    "Logistic regressions fitted on development (the base out of fold), compared on test: the base alone, and with the "
+    "score. A gain "
     "is how much the log-loss falls (nats a prompt) and the AUROC rises; p by bootstrap, corrected by Holm for the "
     "scores tried on a base.",
     *(f"{name}: {', '.join(BY_NAME[member].title for member in members)}." for name, members in BASES.items()),
@@ -142,6 +152,12 @@ def _differences(found: Validation) -> Iterator[tuple[str, ...]]:
             _t(r), _number(r.difference), _plain(r.p_value), _number(r.beyond_suspects), _plain(r.length_correlation),
             _plain(r.confidence_correlation), str(r.distinct),
         )  # fmt: skip
+
+
+def _within_table(found: Validation) -> Iterator[tuple[str, ...]]:
+    yield ("score", *(f"same {what} ({alike.pairs} pairs)" for what, alike in found.within.items()))
+    for result in _all(found):
+        yield (_t(result), *(_number(alike.auroc[result.name]) for alike in found.within.values()))
 
 
 def _gain_table(found: Validation) -> Iterator[tuple[str, ...]]:

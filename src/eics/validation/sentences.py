@@ -25,6 +25,7 @@ def verdict(found: "Validation") -> list[str]:
         *_others(found),
         *_against_reference(found),
         *_against_suspects(found),
+        *_within(found),
         *_adds(found),
         *_confounds(found),
         *_limits(found),
@@ -106,6 +107,18 @@ def _against_suspects(found: "Validation") -> Iterator[str]:
         yield f"{said}; above it beyond the interval: {', '.join(r.kind.title for r in beyond)}."
     else:
         yield f"{said}; no score of the circuit is above it beyond the interval."
+
+
+def _within(found: "Validation") -> Iterator[str]:
+    """Of the scores that tell: do they still, where a confound cannot help them?"""
+    telling = [r for r in found.results.values() if r.kind.family in (EICS, BASELINE) and r.tells]
+    for what, alike in found.within.items():
+        gone = [f"{r.kind.title} ({alike.auroc[r.name]})" for r in telling if alike.auroc[r.name].low <= 0.5]
+        kept = [f"{r.kind.title} ({alike.auroc[r.name]})" for r in telling if alike.auroc[r.name].low > 0.5]
+        if kept:
+            yield f"Among prompts with the same {what} these still tell (AUROC): {', '.join(kept)}."
+        if gone:
+            yield f"Among prompts with the same {what} there is no evidence that these still tell: {', '.join(gone)}."
 
 
 def _adds(found: "Validation") -> Iterator[str]:
