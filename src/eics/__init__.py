@@ -14,6 +14,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from eics.calibrate import calibrate
+    from eics.calibration import Calibration
+    from eics.calibration_file import load_calibration, save_calibration
     from eics.circuit import Circuit, Edge, Node
     from eics.circuit_file import load_circuit
     from eics.damage import damage
@@ -29,6 +32,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
+    "Calibration": "calibration",
+    "calibrate": "calibrate",
+    "load_calibration": "calibration_file",
+    "save_calibration": "calibration_file",
     "Circuit": "circuit",
     "load_circuit": "circuit_file",
     "adapt": "models",
@@ -56,6 +63,7 @@ _WHERE = {
 __all__ = [
     "PAPER",
     "WELL_POSED",
+    "Calibration",
     "Circuit",
     "CircuitError",
     "EICSError",
@@ -71,9 +79,12 @@ __all__ = [
     "__version__",
     "adapt",
     "damage",
+    "calibrate",
+    "load_calibration",
     "load_circuit",
     "load_model",
     "read_records",
+    "save_calibration",
     "score",
     "validate",
     "write_records",

@@ -36,12 +36,17 @@ class Stalk:
         positions: the token position of each row, (T,), or None for a stalk without positions, which no
             restriction of positions touches.
         mask: 1 where a position counts, else 0; (B or 1, T). None: all count.
+        mean: the reference's mean of `a_v`, (1, T, d), zero where masked. None: there is no reference.
+        at_mean: what the linearized node writes where all that it reads is the reference's mean, (B or 1, T, d), zero
+            where masked. None: there is no reference, or nothing enters.
     """
 
     activation: Tensor
     constant: Tensor
     positions: Tensor | None = None
     mask: Tensor | None = None
+    mean: Tensor | None = None
+    at_mean: Tensor | None = None
 
     @property
     def flat(self) -> Tensor:
@@ -52,6 +57,15 @@ class Stalk:
     def flat_constant(self) -> Tensor:
         """`b_v` as one vector, (B or 1, T*d)."""
         return self.constant.flatten(1)
+
+    @property
+    def flat_rest(self) -> Tensor:
+        """What the node writes where its parents write their means, (B or 1, T*d); `b_v` without a reference."""
+        return (self.constant if self.at_mean is None else self.at_mean).flatten(1)
+
+    def less_mean(self, block: Tensor) -> Tensor:
+        """A block of writes of this node, (B, T*d, k), less the reference's mean; as it is without a reference."""
+        return block if self.mean is None else block - self.mean.flatten(1).unsqueeze(2)
 
     @property
     def dim(self) -> int:
@@ -70,14 +84,21 @@ class Stalk:
 
     def prompt(self, index: int) -> "Stalk":
         """The stalk of one prompt alone."""
-        pick = [_pick(tensor, index) for tensor in (self.activation, self.constant)]
-        mask = None if self.mask is None else _pick(self.mask, index)
-        return Stalk(pick[0], pick[1], self.positions, mask)
+        return self._each(lambda tensor: _pick(tensor, index))
 
     def double(self) -> "Stalk":
         """The stalk in float64."""
-        mask = None if self.mask is None else self.mask.double()
-        return Stalk(self.activation.double(), self.constant.double(), self.positions, mask)
+        return self._each(Tensor.double)
+
+    def masked(self, mask: Tensor) -> "Stalk":
+        """Zero where `mask` is."""
+        by_row = mask.unsqueeze(2)
+        return replace(self._each(lambda tensor: tensor * by_row if tensor.ndim == 3 else tensor), mask=mask)
+
+    def _each(self, function: Callable[[Tensor], Tensor]) -> "Stalk":
+        """The stalk with every tensor that goes by prompt changed."""
+        mask, mean, at_mean = (None if t is None else function(t) for t in (self.mask, self.mean, self.at_mean))
+        return Stalk(function(self.activation), function(self.constant), self.positions, mask, mean, at_mean)
 
 
 @dataclass(frozen=True)
@@ -300,7 +321,10 @@ class LinearizedCircuit:
         masks = {node: self._kept(node, positions) for node in self.circuit.order}
         if all(mask is None for mask in masks.values()):
             return self
-        stalks = {node: _mask_stalk(self.stalks[node], mask) for node, mask in masks.items()}
+        stalks = dict(self.stalks)
+        for node, mask in masks.items():
+            if mask is not None:
+                stalks[node] = stalks[node].masked(mask)
         entries = {
             node: tuple(_mask_entry(entry, stalks) for entry in entries) for node, entries in self.entries.items()
         }
@@ -348,13 +372,6 @@ def spread(mask: Tensor | None, like: Tensor) -> Tensor:
 
 def _pick(tensor: Tensor, index: int) -> Tensor:
     return tensor[index % tensor.shape[0]].unsqueeze(0)
-
-
-def _mask_stalk(stalk: Stalk, mask: Tensor | None) -> Stalk:
-    if mask is None:
-        return stalk
-    by_row = mask.unsqueeze(2)
-    return replace(stalk, activation=stalk.activation * by_row, constant=stalk.constant * by_row, mask=mask)
 
 
 def _mask_entry(entry: Entry, stalks: Mapping[str, Stalk]) -> Entry:

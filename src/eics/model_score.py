@@ -13,6 +13,7 @@ from eics.errors import OptionError, PromptError
 from eics.interventions import Intervention, as_interventions
 from eics.interventions.donors import bind, with_writes
 from eics.linearize import LinearizedCircuit
+from eics.means import Means
 from eics.memory import memory_limit
 from eics.models.base import Model
 from eics.options import Options
@@ -42,14 +43,17 @@ def score_prompts(
     interventions: Any = None,
     also: Also | None = None,
     observe: Observer | None = None,
+    means: Means | None = None,
 ) -> Iterator[Scores]:
     """For each prompt, in order, its score in each configuration; all of them from one forward pass.
 
     A prompt that cannot be scored gives results that say why; the others are scored. `interventions` are for all
     prompts, or by prompt id; `also` adds to the diagnostics. `observe` is called with each pass that was scored, and
-    its prompts.
+    its prompts. `means` stand in for what lies off the circuit where the residual is `propagated`.
     """
     model.check_circuit(circuit)
+    if means is not None:
+        means.check(circuit, model.transformer.width)
     readouts = {options.readout for options in configurations}
     _check_readout(model, readouts, tokens)
     job = _Job(
@@ -60,6 +64,7 @@ def score_prompts(
         None if tokens is None else tuple(tokens),
         _by_prompt(model, prompts, interventions),
         also,
+        means=means,
         observe=observe,
     )
     batches = [prompts[start : start + batch_size] for start in range(0, len(prompts), batch_size)]
@@ -80,6 +85,7 @@ class _Job:
     tokens: tuple[int, ...] | None
     interventions: Mapping[str | int, tuple[Intervention, ...]]
     also: Also | None
+    means: Means | None = None
     calibrations: tuple[AlphaCalibration | None, ...] = ()
     observe: Observer | None = None
 
@@ -111,7 +117,8 @@ class _Job:
     def linearize(self, state: ForwardState, options: Options) -> LinearizedCircuit:
         """The circuit at that pass's state."""
         tokens = self.tokens if options.readout == "tokens" else None
-        return TransformerRun(state, self.circuit, options.readout, tokens).linearize(options.linearization)
+        means = self.means if options.residual == "propagated" else None
+        return TransformerRun(state, self.circuit, options.readout, tokens, means).linearize(options.linearization)
 
 
 def _calibrate(job: _Job, options: Options, batches: Sequence[Sequence[Prompt]]) -> AlphaCalibration | None:

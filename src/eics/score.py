@@ -31,6 +31,7 @@ def score(
     tokens: Sequence[int] | None = None,
     batch_size: int = 8,
     interventions: Any = None,
+    calibration: Any = None,
     **options: Any,
 ) -> Score | Scores:
     """Scores a circuit of a model on a prompt, or on each prompt of a list; or an explicit circuit.
@@ -47,6 +48,9 @@ def score(
         batch_size: prompts that share a forward pass.
         interventions: what is done to nodes' writes (`eics.interventions`), a list for all prompts; or a dictionary
             from a prompt's id to its own list.
+        calibration: an `eics.Calibration` of the same model, circuit and options, or its file. Its alpha is used,
+            results have a `percentile`, and under `residual="propagated"` its means stand in for what lies off the
+            circuit.
         **options: changes to the preset, by the names of `eics.Options`.
 
     Two aligned branches carry together 1/2 log(1 + 4) for each direction, alone 1/2 log(1 + 1) each:
@@ -66,17 +70,25 @@ def score(
             raise OptionError.of("circuit", "given, unless a LinearCircuit is scored", circuit)
         if interventions is not None:
             raise OptionError.of("interventions", "given with a model: an explicit circuit runs nothing", interventions)
+        if calibration is not None:
+            raise OptionError("A calibration is of a model: an explicit circuit has no prompts to be calibrated on.")
         with memory_limit(chosen.memory):
             scores = about(score_batch(model.linearize(chosen.linearization), chosen, ids), model.circuit.label())
         return scores if model.batched else scores[0]
+    from eics.calibration_file import as_calibration
     from eics.model_score import score_prompts
     from eics.models import adapt
     from eics.prompts import as_prompts, is_single
 
     single = is_single(prompts)
     listed = as_prompts([prompts] if single else prompts, ids)
+    adapted, means = adapt(model), None
+    if calibration is not None:
+        calibration = as_calibration(calibration)
+        chosen = calibration.fit(chosen, adapted.name, circuit.label(), answer, tokens)
+        means = calibration.means
     found = score_prompts(
-        adapt(model),
+        adapted,
         circuit,
         listed,
         [chosen],
@@ -84,8 +96,9 @@ def score(
         tokens=tokens,
         batch_size=batch_size,
         interventions=interventions,
+        means=means,
     )
-    scores = Scores(score for (score,) in found)
+    scores = Scores(score if calibration is None else calibration.place(score) for (score,) in found)
     return scores[0] if single else scores
 
 

@@ -161,14 +161,20 @@ def _combine(terms: Sequence[Terms], metric: str, batch: int) -> SheafTerm:
 def _propagated(linearized: LinearizedCircuit, metric: str) -> SheafTerm:
     """`p_v = a_v` at sources, `p_v = b_v + sum_u rho p_u` elsewhere; ||a - p|| over the sinks, and its causes.
 
-    The error `e = a - p` obeys `e_v = r_v + sum_u rho e_u` with the joint residuals `r_v`. So with the sinks'
-    (weighted) errors as cotangents, one transposed sweep gives `<r_v carried to the sinks, error>` for all v.
+    With a reference, of means `m_u` of writes, `p_v = n_v + sum_u rho (p_u - m_u)`, where `n_v` is what the node writes
+    where all that it reads is at its mean: the circuit carries departures from the means, and the rest stays there.
+
+    The error `e = a - p` obeys `e_v = r_v + sum_u rho e_u` with the joint residuals `r_v` (against the means, where
+    there are some). So with the sinks' (weighted) errors as cotangents, one transposed sweep gives `<r_v carried to the
+    sinks, error>` for all v.
     """
     circuit, stalks = linearized.circuit, linearized.stalks
     propagated = {node: stalks[node].flat.unsqueeze(2) for node in circuit.sources}
+    away = {node: stalks[node].less_mean(propagated[node]) for node in circuit.sources}
     for level in linearized.levels():
-        for node, carried in linearized.carry(level, propagated).items():
-            propagated[node] = carried + stalks[node].flat_constant.unsqueeze(2)
+        for node, carried in linearized.carry(level, away).items():
+            propagated[node] = carried + stalks[node].flat_rest.unsqueeze(2)
+            away[node] = stalks[node].less_mean(propagated[node])
     terms = [_sink_term(node, stalks[node], propagated[node].squeeze(2), metric) for node in circuit.sinks]
     whole = _combine(terms, metric, linearized.batch)
     cotangents = {}
@@ -192,10 +198,11 @@ def _carried_shares(
     linearized: LinearizedCircuit, cotangents: dict[str, Tensor], total: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Local squared residuals and carried shares of the nodes with parents, (B, nodes) each."""
-    circuit, stalks, observed = linearized.circuit, linearized.stalks, _columns(linearized)
+    circuit, stalks = linearized.circuit, linearized.stalks
+    away = {node: stalks[node].less_mean(block) for node, block in _columns(linearized).items()}
     residuals = {
-        node: (stalks[node].flat - stalks[node].flat_constant).unsqueeze(2) - carried
-        for node, carried in _carried(linearized, observed)
+        node: (stalks[node].flat - stalks[node].flat_rest).unsqueeze(2) - carried
+        for node, carried in _carried(linearized, away)
     }
     carried = dict.fromkeys(circuit.inner, torch.zeros_like(total))
     for node, cotangent in sweep_back(linearized, circuit.inner, cotangents):

@@ -7,6 +7,7 @@ import click
 
 from eics import __version__
 from eics.cli.bench import bench
+from eics.cli.calibrate import calibrate
 from eics.cli.circuit import circuit
 from eics.cli.circuit_draw import draw
 from eics.cli.damage import damage
@@ -48,6 +49,7 @@ def main() -> None:
 circuit.add_command(draw)
 circuit.add_command(faithfulness)
 main.add_command(bench)
+main.add_command(calibrate)
 main.add_command(circuit)
 main.add_command(damage)
 main.add_command(discover)

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     help="Options to start from; 'both' gives two records a prompt from one forward pass.",
 )
 @scoring_options
+@click.option(
+    "--calibration",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="From `eics calibrate`, of the same model, circuit and options: its alpha, percentiles, its means off the "
+    "circuit with --residual propagated.",
+)
 @click.option("--tokens", help="Token ids for --readout tokens, separated by commas.")
 @click.option("--answer", type=int, help="Position of the answer, from the end if negative.  [default: last token]")
 @click.option(
@@ -98,6 +104,8 @@ def _explicit(runs: "dict[str, Options]", where: dict[str, Any], out: Path | Non
     """An explicit circuit has its activations already: no model, no prompts."""
     if where["texts"] or where["prompts"]:
         raise OptionError("Prompts need a --model to run on; an explicit circuit has its activations already.")
+    if where["calibration"]:
+        raise OptionError("A calibration needs a --model; an explicit circuit has no prompts to be calibrated on.")
     if out is not None and out.resolve() == Path(where["circuit"]).resolve():
         raise OptionError("--out must not be the circuit file itself.")
     from eics.linear_file import load_linear
@@ -144,6 +152,6 @@ def _show(scored: "dict[str, Scores]", as_json: bool) -> None:
 
 _ABOUT_MODEL = (
     "model", "circuit", "texts", "prompts", "tokens", "answer", "dtype", "device", "batch_size", "trust_remote_code",
-    "resume",
+    "resume", "calibration",
 )  # fmt: skip
 _FEW = 3  # prompts whose reasons are worth a line each

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from eics.calibration import Calibration
+from eics.calibration_file import load_calibration
 from eics.circuit_file import load_circuit
 from eics.cli.terminal import console, track
 from eics.errors import OptionError, RecordError
@@ -15,9 +17,14 @@ from eics.result import Score, Scores
 def score_model(runs: dict[str, Options], where: dict[str, Any], out: Path | None, *, quiet: bool) -> dict[str, Scores]:
     """Scores every prompt that is not in `out` yet, appending its records to it; gives all records by preset."""
     prompts = _prompts(where)
-    tokens = _token_ids(where["tokens"])
+    tokens = token_ids(where["tokens"])
     circuit = load_circuit(where["circuit"])
+    calibration = None if where["calibration"] is None else load_calibration(where["calibration"])
+    if calibration is not None:
+        about = (where["model"], circuit.label(), where["answer"], tokens)
+        runs = {name: calibration.fit(options, *about) for name, options in runs.items()}
     done = _done(out, runs, where["model"], circuit.label(), resume=where["resume"])
+    _check_calibrated(done, calibration)
     todo = [prompt for prompt in prompts if prompt.id not in done]
     from eics.model_score import score_prompts
     from eics.models import load_model
@@ -35,9 +42,11 @@ def score_model(runs: dict[str, Options], where: dict[str, Any], out: Path | Non
             answer=where["answer"],
             tokens=tokens,
             batch_size=where["batch_size"],
+            means=None if calibration is None else calibration.means,
         )
         with track("prompts", len(todo), quiet=quiet) as tick:
-            for prompt, scores in zip(todo, found, strict=True):
+            for prompt, raw in zip(todo, found, strict=True):
+                scores = raw if calibration is None else Scores(calibration.place(score) for score in raw)
                 done[prompt.id] = scores
                 if out is not None and out.suffix == ".jsonl":
                     append_record(scores, out)
@@ -117,7 +126,17 @@ def _check_same(scores: list[Score], runs: dict[str, Options]) -> None:
                 )
 
 
-def _token_ids(text: str | None) -> list[int] | None:
+def _check_calibrated(done: dict[str | int, list[Score]], calibration: Calibration | None) -> None:
+    for score in (score for scores in done.values() for score in scores if score.eics is not None):
+        if (score.percentile is None) != (calibration is None):
+            theirs = "no calibration" if score.percentile is None else "one"
+            raise RecordError(
+                f"--resume must continue with the same calibration. The file was made with {theirs}: use another --out."
+            )
+
+
+def token_ids(text: str | None) -> list[int] | None:
+    """Ids as the command line gives them, separated by commas."""
     if text is None:
         return None
     try:

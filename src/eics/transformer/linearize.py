@@ -6,6 +6,14 @@ upstream writes and of the biases of upstream attention outputs, which no node w
     b_v = f_v(x_v) - M_v (x_v - biases)
 
 is what the node would write if every upstream node wrote zero.
+
+With the means of a reference set (`eics.means`), m_u of what nodes write and x'_v of what they read,
+
+    n_v = b_v + M_v (x'_v - biases)        under `frozen`
+    n_v = M_v x'_v                         under `jacobian`, where b_v = 0 and the biases are part of what is read
+
+is what the linearized node would write if every upstream node wrote its mean. Means are over prompts and positions, as
+those of mean ablation are (`eics.discovery.reference`), so that prompts of every length can use them.
 """
 
 from dataclasses import dataclass
@@ -15,6 +23,7 @@ from torch import Tensor
 
 from eics.circuit import Circuit, Edge, Kind, Node
 from eics.linearize import Entry, LinearizedCircuit, Stalk
+from eics.means import Means, read_name
 from eics.operators import LinearOperator
 from eics.state import ForwardState
 from eics.transformer.attention import AttentionState, by_head
@@ -31,10 +40,21 @@ class TransformerRun:
     circuit: Circuit
     readout: str = "final_norm"
     tokens: tuple[int, ...] | None = None
+    means: Means | None = None
 
     def linearize(self, linearization: str) -> LinearizedCircuit:
         """The circuit's activations and maps at the state that the pass left behind."""
         return _Linearizer(self, frozen=linearization == "frozen").linearized(linearization)
+
+    def writes(self) -> dict[str, Tensor]:
+        """What each node of the circuit but the read-out wrote, (B, T, d), padding included."""
+        at = _Linearizer(self, frozen=False)
+        return {name: at.written(Node.parse(name)) for name in self.circuit.order if name != Kind.LOGITS}
+
+    def reads(self) -> dict[str, Tensor]:
+        """The residual streams that the circuit's nodes read, (B, T, d), by `eics.means.read_name`."""
+        at = _Linearizer(self, frozen=False)
+        return {read_name(name): at.read(Node.parse(name)) for name in self.circuit.inner}
 
 
 class _Linearizer:
@@ -116,14 +136,25 @@ class _Linearizer:
         constant = torch.zeros_like(activation[:1])
         if self.frozen and self.run.circuit.parents[node.name]:
             constant = self.constant(node)
+        mean, at_mean = self.at_means(node, activation, constant)
         if node.kind is Kind.LOGITS:
-            return Stalk(activation, constant)
+            return Stalk(activation, constant, mean=mean, at_mean=at_mean)
         positions = torch.arange(activation.shape[1], device=activation.device)
-        return Stalk(self.masked(activation), self.masked(constant), positions, self.mask)
+        stalk = Stalk(activation, constant, positions, None, mean, at_mean)
+        return stalk if self.mask is None else stalk.masked(self.mask)
 
-    def masked(self, x: Tensor) -> Tensor:
-        """Zero on padding."""
-        return x if self.mask is None else x * self.mask.unsqueeze(2)
+    def at_means(self, node: Node, activation: Tensor, constant: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """The node's mean write m_v, and n_v where something enters it."""
+        means = self.run.means
+        if means is None:
+            return None, None
+        mean = means.writes[node.name].to(activation).expand_as(activation[:1]) if node.name in means.writes else None
+        if not self.run.circuit.parents[node.name]:
+            return mean, None
+        read = self.read(node)
+        at = means.reads[read_name(node.name)].to(read) - (self.biases(node) if self.frozen else 0.0)
+        carried = self.map(node, None).mv(at.expand_as(read).flatten(1).unsqueeze(2))
+        return mean, constant + carried.reshape(activation.shape)
 
     def written(self, node: Node) -> Tensor:
         """a_v as it was observed, (B, T, d); the read-out's is (B, 1, rows)."""
