@@ -302,6 +302,12 @@ class LinearizedCircuit:
             entries={node: tuple(e.prompt(index) for e in entries) for node, entries in self.entries.items()},
         )
 
+    def without_reference(self) -> "LinearizedCircuit":
+        """The same with nothing instead of means off the circuit."""
+        return replace(
+            self, stalks={node: replace(stalk, mean=None, at_mean=None) for node, stalk in self.stalks.items()}
+        )
+
     def double(self) -> "LinearizedCircuit":
         """Everything in float64."""
         if self.dtype == torch.float64:

@@ -67,6 +67,12 @@ def sheaf_term(linearized: LinearizedCircuit, *, residual: str = "edge", metric:
     return _combine(list(terms(linearized, metric)), metric, linearized.batch)
 
 
+def propagated_c_sh(linearized: LinearizedCircuit, *, metric: str = "euclidean") -> Tensor:
+    """C_sh of `residual="propagated"` alone, (B,), without the pass that finds out who makes it."""
+    propagated = _propagate(linearized)
+    return _combine(list(_sink_terms(linearized, propagated, metric)), metric, linearized.batch).c_sh
+
+
 def _edge_terms(linearized: LinearizedCircuit, metric: str) -> Iterator[Terms]:
     """||rho a_u - a_v||^2 for each edge; all parents of all entries of a bundle go through its map in one block."""
     for bundle in (bundle for level in linearized.levels() for bundle in level.bundles):
@@ -159,23 +165,14 @@ def _combine(terms: Sequence[Terms], metric: str, batch: int) -> SheafTerm:
 
 
 def _propagated(linearized: LinearizedCircuit, metric: str) -> SheafTerm:
-    """`p_v = a_v` at sources, `p_v = b_v + sum_u rho p_u` elsewhere; ||a - p|| over the sinks, and its causes.
-
-    With a reference, of means `m_u` of writes, `p_v = n_v + sum_u rho (p_u - m_u)`, where `n_v` is what the node writes
-    where all that it reads is at its mean: the circuit carries departures from the means, and the rest stays there.
+    """||a - p|| over the sinks, and its causes.
 
     The error `e = a - p` obeys `e_v = r_v + sum_u rho e_u` with the joint residuals `r_v` (against the means, where
     there are some). So with the sinks' (weighted) errors as cotangents, one transposed sweep gives `<r_v carried to the
     sinks, error>` for all v.
     """
-    circuit, stalks = linearized.circuit, linearized.stalks
-    propagated = {node: stalks[node].flat.unsqueeze(2) for node in circuit.sources}
-    away = {node: stalks[node].less_mean(propagated[node]) for node in circuit.sources}
-    for level in linearized.levels():
-        for node, carried in linearized.carry(level, away).items():
-            propagated[node] = carried + stalks[node].flat_rest.unsqueeze(2)
-            away[node] = stalks[node].less_mean(propagated[node])
-    terms = [_sink_term(node, stalks[node], propagated[node].squeeze(2), metric) for node in circuit.sinks]
+    circuit, stalks, propagated = linearized.circuit, linearized.stalks, _propagate(linearized)
+    terms = list(_sink_terms(linearized, propagated, metric))
     whole = _combine(terms, metric, linearized.batch)
     cotangents = {}
     for node, term in zip(circuit.sinks, terms, strict=True):
@@ -186,6 +183,27 @@ def _propagated(linearized: LinearizedCircuit, metric: str) -> SheafTerm:
     total = whole.residual.sum(dim=1)
     shares = _carried_shares(linearized, cotangents, total)
     return SheafTerm(whole.c_sh, circuit.inner, *shares, whole.first_position)
+
+
+def _propagate(linearized: LinearizedCircuit) -> dict[str, Tensor]:
+    """The linearized circuit run by itself: `p_v = a_v` at sources, `p_v = b_v + sum_u rho p_u` elsewhere.
+
+    With a reference, of means `m_u` of writes, `p_v = n_v + sum_u rho (p_u - m_u)`, where `n_v` is what the node writes
+    where all that it reads is at its mean: the circuit carries departures from the means, and the rest stays there.
+    """
+    stalks, sources = linearized.stalks, linearized.circuit.sources
+    propagated = {node: stalks[node].flat.unsqueeze(2) for node in sources}
+    away = {node: stalks[node].less_mean(propagated[node]) for node in sources}
+    for level in linearized.levels():
+        for node, carried in linearized.carry(level, away).items():
+            propagated[node] = carried + stalks[node].flat_rest.unsqueeze(2)
+            away[node] = stalks[node].less_mean(propagated[node])
+    return propagated
+
+
+def _sink_terms(linearized: LinearizedCircuit, propagated: dict[str, Tensor], metric: str) -> Iterator[Terms]:
+    for node in linearized.circuit.sinks:
+        yield _sink_term(node, linearized.stalks[node], propagated[node].squeeze(2), metric)
 
 
 def _sink_term(node: str, stalk: Stalk, propagated: Tensor, metric: str) -> Terms:

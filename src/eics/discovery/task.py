@@ -5,7 +5,8 @@ A line of a task file is
     {"clean": "The capital of France is", "corrupted": "The capital of Spain is", "answer": " Paris", "foil": " Madrid"}
 
 with `corrupted` and `foil` optional, answers and foils as text, as token ids, or as lists of them. A corrupted prompt
-must have as many tokens as its clean one, since activations are compared position by position.
+must have as many tokens as its clean one, since activations are compared position by position. A `relation` (or
+`group`) says which prompts are of a kind.
 """
 
 import json
@@ -32,6 +33,7 @@ class Pair:
     corrupted: tuple[int, ...] | None
     answers: tuple[int, ...]
     foils: tuple[int, ...]
+    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ def _pair(item: Any, model: Model) -> Pair:
     answers, foils = (_single_tokens(item.get(name), name, model) for name in ("answer", "foil"))
     if not answers:
         raise PromptError("there must be an answer")
-    return Pair(clean, corrupted, answers, foils)
+    group = item.get("relation", item.get("group"))
+    return Pair(clean, corrupted, answers, foils, None if group is None else str(group))
 
 
 def _tokens(prompt: Any, model: Model) -> tuple[int, ...]:
