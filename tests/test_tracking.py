@@ -1,14 +1,19 @@
 """Tracking: families of one size, faithfulness by prompt against the mean one, correlations against regression."""
 
+import json
 from collections import Counter
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 import scipy.stats
 import torch
+from click.testing import CliRunner
 
 import eics
+from eics.bench.measure import Spread
 from eics.circuit import Circuit, Node
+from eics.cli import main
 from eics.discovery.eap import How, attribute
 from eics.discovery.faithfulness import faithfulness as mean_faithfulness
 from eics.discovery.full_graph import FullGraph
@@ -18,14 +23,15 @@ from eics.errors import OptionError
 from eics.formats import prune
 from eics.sheaf import propagated_c_sh, sheaf_term
 from eics.state import run
-from eics.tracking.analysis import POOLED, faithfulness, over_circuits, over_prompts
-from eics.tracking.costs import ABLATION, costs
+from eics.tracking import words
+from eics.tracking.analysis import POOLED, OverPrompts, faithfulness, over_circuits, over_prompts
+from eics.tracking.costs import ABLATION, Cost, costs
 from eics.tracking.families import family, perturb, random_like, rewire
 from eics.tracking.measure import Subject, measure_subject, references
 from eics.tracking.scores import SCORES
 from eics.tracking.statistics import Estimate, partial, resamples, spearman
 from eics.transformer.linearize import TransformerRun
-from tiny_models import tiny_model
+from tiny_models import tiny_model, tiny_module
 
 
 def some_pairs(count=12):
@@ -241,3 +247,107 @@ def test_costs_have_a_row_for_ablation_and_each_score(measured):
     assert [cost.name for cost in found][2:] == list(SCORES)
     assert found[0].name == ABLATION
     assert all(cost.ratio.median > 0 for cost in found)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a tiny model, a task and a circuit for it."""
+    folder = tmp_path_factory.mktemp("tracking")
+    tiny_module("llama").save_pretrained(folder / "model")
+    lines = [
+        {"clean": p.clean, "corrupted": p.corrupted, "answer": p.answers[0], "foil": p.foils[0], "relation": p.group}
+        for p in TASK.pairs
+    ]
+    (folder / "task.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (folder / "few.jsonl").write_text("\n".join(map(json.dumps, lines[:5])))
+    bare = [{name: line[name] for name in ("clean", "answer")} for line in lines]
+    (folder / "bare.jsonl").write_text("\n".join(map(json.dumps, bare)))
+    edges = [str(edge) for edge in discovered()[1].edges]
+    for name, some in (("circuit", edges), ("loose", [*edges, "a1.h0->a2.h3<q>", "m0->a1.h1<v>"])):
+        document = {"format": "eics-circuit", "version": 1, "edges": sorted({*some})}
+        (folder / f"{name}.json").write_text(json.dumps(document))
+    return folder
+
+
+def track(place, *arguments, task="task.jsonl", circuit="circuit.json"):
+    about = ["--model", place / "model", "--task", place / task, "--circuit", place / circuit, "--dtype", "float64"]
+    return CliRunner().invoke(main, [str(a) for a in ("track", *about, *arguments)])
+
+
+def test_track_writes_rows_findings_page_and_figure(place, tmp_path):
+    out = tmp_path / "found"
+    how = ["--family-prompts", 4, "--perturbed", 3, "--controls", 1, "--out", out]
+    result = track(place, *how)
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.output.split())
+    assert "Over prompts, with the circuit fixed (1 task)" in said
+    assert "ablating everything off the circuit" in said
+    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
+    assert len(rows) == 4 * 6 + 8 * 3
+    assert pyarrow.parquet.read_table(out / "rows.parquet").num_rows == len(rows)
+    found = json.loads((out / "track.json").read_text())
+    assert found["about"]["seed"] == 0
+    assert {one["task"] for one in found["over_prompts"]} == {str(place / "task.jsonl"), POOLED}
+    assert [one["what"] for one in found["costs"]][2:] == list(SCORES)
+    page = (out / "track.md").read_text()
+    for heading in ("## Over prompts", "## Over circuits of one size", "## Circuits of each kind", "## Cost"):
+        assert heading in page
+    assert (out / "track.png").read_bytes()[:4] == b"\x89PNG"
+    again = track(place, *how)
+    assert again.exit_code == 2
+    assert "a folder without rows of an earlier run" in again.output
+
+
+@pytest.mark.parametrize(
+    ("files", "change", "says"),
+    [
+        ({"task": "few.jsonl"}, [], "at least 8 prompts that the model can run"),
+        ({"task": "bare.jsonl"}, [], "needs a corrupted prompt on every line"),
+        ({"task": "nowhere.jsonl"}, [], "must be a file of JSON lines, or one of"),
+        ({"circuit": "nowhere.json"}, [], "must be a readable file, or one of"),
+        ({"circuit": "loose.json"}, [], "must run from 'input' to 'logits'"),
+        ({}, ["--circuit", "another"], "--circuit must be given once for each --task. Got 2 for 1"),
+        ({}, ["--reference", "a", "--reference", "b"], "--reference must be given once for each --task. Got 2 for 1"),
+    ],
+)
+def test_wrong_calls_of_track(place, tmp_path, files, change, says):
+    result = track(place, *change, "--out", tmp_path / "found", **files)
+    assert result.exit_code == 2
+    assert says in " ".join(result.output.split())
+    assert not (tmp_path / "found").exists()
+
+
+def pooled(score, raw, given, target="kl", ablation="mean", less=0.0):
+    def near(value):
+        return Estimate(value, value - 0.1, value + 0.1, value - 0.15, value + 0.15)
+
+    none = Estimate(*[float("nan")] * 5)
+    known = [none if value is None else near(value) for value in (raw, raw, given, raw, less)]
+    return OverPrompts(POOLED, "discovered", ablation, target, score, 30, *known)
+
+
+def test_the_words_follow_the_rules():
+    assert words.verdict(pooled("joint", None, None)) == words.NOTHING
+    assert words.verdict(pooled("joint", 0.5, 0.3)) == words.TRACKS
+    assert words.verdict(pooled("joint", 0.5, 0.1)) == words.CONFOUNDED
+    assert words.verdict(pooled("joint", -0.5, -0.3)) == words.AGAINST
+    assert words.verdict(pooled("joint", 0.1, 0.0)) == words.NO_EVIDENCE
+    found = [
+        pooled("edge", None, None),
+        pooled("joint", 0.1, 0.0),
+        pooled("propagated", 0.5, 0.1),
+        pooled("propagated_mean", 0.6, 0.4, less=0.3),
+    ]
+    prices = [Cost(name, Spread.of([1.5 if name == ABLATION else 3.0]), 1.0, 1.0) for name in (ABLATION, *SCORES)]
+    lines = list(words.sentences(found, [], prices))
+    assert any(
+        line.startswith("Faithfulness under corrupted, mean and zero ablation is not compared") for line in lines
+    )
+    assert "C_sh by edge has one value on every prompt of a task and ranks nothing." in lines
+    assert "C_sh by node: there is no evidence that it tracks the KL divergence under mean ablation." in lines
+    assert "Propagated C_sh: goes with the KL divergence under mean ablation, no more than its confounds do." in lines
+    assert "Propagated C_sh with means: tracks the KL divergence under mean ablation beyond the confounds." in lines
+    others = next(line for line in lines if line.startswith("No evidence that it is this circuit's"))
+    assert "propagated C_sh (mean" in others
+    assert "with means" not in others  # it says more of this circuit than of the other
+    assert lines[-1].endswith("use `eics circuit faithfulness`.")

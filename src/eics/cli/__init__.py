@@ -19,6 +19,7 @@ from eics.cli.report import report
 from eics.cli.score import score
 from eics.cli.toy import toy
 from eics.cli.validate import validate
+from eics.cli.track import track
 from eics.errors import EICSError
 
 
@@ -59,3 +60,4 @@ main.add_command(report)
 main.add_command(score)
 main.add_command(toy)
 main.add_command(validate)
+main.add_command(track)

@@ -1,0 +1,156 @@
+"""`eics track`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eics.errors import OptionError
+
+if TYPE_CHECKING:
+    from eics.tracking.measure import Subject
+
+
+@click.command()
+@click.option(
+    "--model", required=True, help="Folder or hub id of a transformers model, or a name from `eics models list`."
+)
+@click.option("--task", "tasks", multiple=True, required=True, help="As for `eics discover`; repeatable.")
+@click.option("--circuit", "circuits", multiple=True, required=True, help="One for each --task, in the same order.")
+@click.option(
+    "--reference",
+    "references",
+    multiple=True,
+    help="Tasks whose prompts give the means of mean ablation and of the propagated run, one for each --task.  "
+    "[default: the task itself]",
+)
+@click.option(
+    "--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder for what is found."
+)
+@click.option("--prompts", type=click.IntRange(min=8), default=32, show_default=True, help="Of each task, the first N.")
+@click.option(
+    "--family-prompts",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="Of these, the first N on which all circuits are compared.",
+)
+@click.option(
+    "--perturbed",
+    type=click.IntRange(min=0),
+    default=8,
+    show_default=True,
+    help="Circuits with 10% to 90% of their edges replaced.",
+)
+@click.option(
+    "--controls", type=click.IntRange(min=1), default=3, show_default=True, help="Rewired circuits, and random ones."
+)
+@click.option("--all-eics", is_flag=True, help="EICS of every circuit, not of the given one alone: takes much longer.")
+@click.option(
+    "--metric",
+    type=click.Choice(["logit_diff", "log_prob"]),
+    default="logit_diff",
+    show_default=True,
+    help="What faithfulness is of.",
+)
+@click.option("--batch-size", type=click.IntRange(min=1), default=8, show_default=True, help="Prompts in a pass.")
+@click.option("--memory", type=float, default=512, show_default=True, help="Megabytes for the largest blocks.")
+@click.option("--dtype", type=click.Choice(["float32", "float64", "bfloat16"]), help="[default: float32]")
+@click.option("--device", help="Of the model, as torch names it.  [default: cpu]")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of circuits, probes and resampling.")
+@click.option("--quiet", is_flag=True, help="Print nothing.")
+def track(
+    model: str,
+    out: Path,
+    batch_size: int,
+    memory: float,
+    dtype: str | None,
+    device: str | None,
+    seed: int,
+    quiet: bool,
+    **given: Any,
+) -> None:
+    """Do the scores track what ablation says of a circuit? And what does each cost?
+
+    Over prompts with the circuit fixed, and over circuits of one size with the prompt fixed: rank correlations of C_sh
+    in its forms and of EICS with faithfulness and KL divergence under corrupted, mean and zero ablation, plain and
+    given the confounds, with random and rewired circuits as controls. Writes rows, findings, a page and a figure.
+
+    \b
+    eics track --model smollm2 --task facts --circuit facts --task ioi --circuit ioi --out tracking
+    """
+    check_counts(given["tasks"], given["circuits"], given["references"])
+    from eics.cli.terminal import console
+    from eics.cli.terminal import track as progress
+    from eics.models import load_model
+    from eics.tracking.costs import costs
+    from eics.tracking.files import append_rows, finish, start
+    from eics.tracking.measure import measure_subject
+    from eics.tracking.measure import references as reference_means
+
+    loaded = load_model(model, dtype=dtype, device=device)
+    subjects = _subjects(loaded, given, seed)
+    start(out)
+    rows, timed = [], []
+    with progress("rows", sum(subject.rows for subject in subjects), quiet=quiet) as tick:
+        for subject in subjects:
+            known = reference_means(loaded, subject, batch_size)
+            how: dict[str, Any] = {"batch_size": batch_size, "memory": memory}
+            for some in measure_subject(loaded, subject, known, seed=seed, tick=tick, **how):
+                append_rows(some, out)
+                rows += some
+            timed += costs(loaded, subject, known, **how)
+    about = {
+        "model": model,
+        **{f"task {s.task.name}": _about(s, name) for s, name in zip(subjects, given["circuits"], strict=True)},
+        "metric of faithfulness": given["metric"],
+        "seed": seed,
+    }
+    text = finish(out, about, rows, timed, seed)
+    if not quiet:
+        screen = console()
+        for line in text.split("\n\n")[2].split("\n"):  # the paragraph
+            screen.print(line, markup=False)
+        screen.print(f"- All of it: {out / 'track.md'}, {out / 'track.png'}, {out / 'rows.parquet'}.", markup=False)
+
+
+def check_counts(tasks: Sequence[str], circuits: Sequence[str], references: Sequence[str]) -> None:
+    """One circuit, and perhaps one reference, for each task; no task twice."""
+    if len(circuits) != len(tasks):
+        raise OptionError(f"--circuit must be given once for each --task. Got {len(circuits)} for {len(tasks)}.")
+    if references and len(references) != len(tasks):
+        raise OptionError(f"--reference must be given once for each --task. Got {len(references)} for {len(tasks)}.")
+    if len(set(tasks)) < len(tasks):
+        raise OptionError(f"Every --task must be given once. Got {', '.join(tasks)}.")
+
+
+def _subjects(model: Any, given: dict[str, Any], seed: int) -> "list[Subject]":
+    from eics.circuit_file import load_circuit
+    from eics.discovery.full_graph import FullGraph
+    from eics.discovery.task import read_task
+    from eics.tracking.families import family
+    from eics.tracking.measure import Subject
+
+    found = []
+    for task, name, reference in zip(
+        given["tasks"], given["circuits"], given["references"] or given["tasks"], strict=True
+    ):
+        circuit = load_circuit(name)
+        model.check_circuit(circuit)
+        own = read_task(task, model, given["prompts"])
+        members = family(
+            circuit, FullGraph.of(model), perturbed=given["perturbed"], controls=given["controls"], seed=seed
+        )
+        other = own if reference == task else read_task(reference, model)
+        about = {"metric": given["metric"], "family_prompts": given["family_prompts"], "dear": given["all_eics"]}
+        found.append(Subject(own, members, other, **about))
+    return found
+
+
+def _about(subject: "Subject", circuit: str) -> str:
+    edges, means = len(subject.members[0].circuit.edges), len(subject.reference.pairs)
+    return (
+        f"{len(subject.task.pairs)} prompts, circuit {circuit} ({edges} edges), means of {means} prompts of "
+        f"{subject.reference.name}"
+    )
