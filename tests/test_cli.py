@@ -29,6 +29,8 @@ def test_nothing_heavy_before_it_is_needed():
         ["models", "--help"],
         ["circuit", "draw", "--help"],
         ["report", "--help"],
+        ["calibrate", "--help"],
+        ["track", "--help"],
         ["export", "--help"],
         ["--version"],
     ):
