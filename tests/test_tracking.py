@@ -212,13 +212,14 @@ def test_correlations_over_prompts_and_circuits(measured):
     )  # fmt: skip
     own, other = (
         sorted((row for row in rows if row["circuit"] == name), key=lambda row: row["prompt"])
-        for name in ("discovered", "rewired-0")
+        for name in ("discovered", "random-0")
     )
     by_hand = scipy.stats.spearmanr([r["propagated"] for r in own], [r["kl_mean"] for r in own]).statistic
     assert one.raw.value == pytest.approx(by_hand)  # both turned around
     crossed = scipy.stats.spearmanr([r["propagated"] for r in own], [r["kl_mean"] for r in other]).statistic
     assert one.other.value == pytest.approx(crossed)
     assert one.less_other.value == pytest.approx(by_hand - crossed)
+    assert {f.circuit for f in found} == {"discovered", "rewired", "random"}
     pooled = [f for f in found if f.task == POOLED and f.circuit == "discovered" and f.score == "propagated"]
     assert any(f.raw.value == pytest.approx(by_hand) for f in pooled)  # of one task, the mean is it
     across = over_circuits(rows)

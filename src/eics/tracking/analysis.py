@@ -27,6 +27,8 @@ FREE = {"max_probability": 1.0, "entropy": -1.0}
 OTHER = "another circuit's KL"
 POOLED = "all tasks"
 _LEAST_DROP = 0.1
+_AGAINST = {"discovered": "random", "rewired": "random", "random": "rewired"}
+"""Which circuit is the other one; a rewired one may share most edges with its original."""
 
 Samples = dict[str, Numbers]
 """By quantity a value and its resamples, (1 + resamples,)."""
@@ -39,7 +41,7 @@ class OverPrompts:
     Attributes:
         circuit: `discovered`, or the control that was scored and ablated instead.
         raw: rank correlation. given_free: partial, given group, entropy and max-probability. given_other: given also
-            the KL divergence of another circuit of the same size under the same ablation.
+            the KL divergence of another circuit (a random one) of the same size under the same ablation.
         other: rank correlation with the *other* circuit's target. less_other: raw less that.
     """
 
@@ -87,16 +89,12 @@ def over_prompts(rows: Sequence[Row], *, seed: int = 0) -> list[OverPrompts]:
     found: list[OverPrompts] = []
     kept: dict[tuple[str, str, str, str], list[tuple[int, Samples]]] = {}
     for task, here in _by(rows, "task").items():
-        circuits = _by(here, "circuit")
-        most = max(len(some) for some in circuits.values())
-        everywhere = {name: _ordered(some) for name, some in circuits.items() if len(some) == most}
-        for name, some in everywhere.items():
-            others = [other for other in everywhere if other not in (name, "discovered")]
-            if not others:
-                continue
-            for key, count, samples in _over(some, everywhere[others[0]], seed):
-                found.append(_estimates(task, some[0]["kind"], key, count, samples))
-                kept.setdefault((some[0]["kind"], *key), []).append((count, samples))
+        firsts = {kind: _ordered(next(iter(_by(some, "circuit").values()))) for kind, some in _by(here, "kind").items()}
+        for kind, other_kind in _AGAINST.items():
+            some, other = firsts[kind], firsts[other_kind]
+            for key, count, samples in _over(some, other, seed):
+                found.append(_estimates(task, kind, key, count, samples))
+                kept.setdefault((kind, *key), []).append((count, samples))
     for (kind, *rest), parts in kept.items():
         known = [samples for _, samples in parts if np.isfinite(samples["raw"][0])]
         pooled = {n: np.mean([one[n] for one in known], axis=0) for n in known[0]} if known else parts[0][1]

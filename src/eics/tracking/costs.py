@@ -38,7 +38,7 @@ def costs(
     batch_size: int = 8,
     memory: float = 512,
     repeats: int = 3,
-    budget: float = 8.0,
+    budget: float = 12.0,
 ) -> list[Cost]:
     """For the subject's first circuit on prompts of middling length; `budget` in seconds for each row."""
     ordered = sorted(subject.task.pairs, key=lambda pair: len(pair.clean))

@@ -29,7 +29,7 @@ def page(
         "Correlations are Spearman's, positive where more coherent goes with more faithful. Brackets are 95% intervals "
         "over resampled prompts (over circuits: prompts and circuits); the words above use intervals corrected for the "
         "number of scores. *Given confounds*: partial, given the prompts' group, entropy and max-probability; *and "
-        "another's KL*: given also the KL divergence of a rewired circuit of the same size. *Another circuit*: the "
+        "another's KL*: given also the KL divergence of a random circuit of the same size. *Another circuit*: the "
         "correlation with that circuit's target instead.",
         *_over_prompts(prompts),
         *_over_circuits(circuits),
