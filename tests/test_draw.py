@@ -271,16 +271,20 @@ def chain(tmp_path):
 def test_the_record_shown_is_the_one_asked_for_and_named(chain, tmp_path):
     out, records = tmp_path / "c.svg", tmp_path / "r.jsonl"
     nodes = (NodeTerm("m0", 1.0, 1.0),)
-    write_records([failed(0, "too long"), record(1, SHARES), record("b", SHARES, c_sh=0.75, nodes=nodes)], records)
+    write_records(
+        [failed(0, "too long"), record(1, SHARES), record("b", SHARES, c_sh=0.75, nodes=nodes, residual="joint")],
+        records,
+    )
     result = run(chain, out, "--record", records)
     assert result.exit_code == 0, result.output
-    assert "Prompt 1: EICS 0.25, C_sh 1.5; residual edge" in result.output
-    assert "Prompt 1: EICS 0.25, C_sh 1.5; residual edge" in " ".join(texts(out))
+    assert "Prompt 1, preset paper: EICS 0.25, C_sh 1.5" in result.output
+    assert "Prompt 1, preset paper: EICS 0.25, C_sh 1.5" in " ".join(texts(out))
     assert not [word for word in texts(out) if word.startswith("nodes:")]
     assert "chain" in texts(out)
     result = run(chain, out, "--record", records, "--prompt-id", "b", "--title", "Mine")
-    assert "Prompt b: EICS 0.25, C_sh 0.75" in " ".join(texts(out))
+    assert "Prompt b, preset well-posed: EICS 0.25, C_sh 0.75" in " ".join(texts(out))
     assert "Mine" in texts(out)
+    assert "Prompt b, preset well-posed" in run(chain, out, "--record", records, "--preset", "well-posed").output
     assert [word for word in texts(out) if word.startswith("edges: share")]
 
 
@@ -289,7 +293,9 @@ def test_the_record_shown_is_the_one_asked_for_and_named(chain, tmp_path):
     [
         (["--record", "r.jsonl", "--prompt-id", "0"], "Prompt 0 failed: too long"),
         (["--record", "r.jsonl", "--prompt-id", "9"], "record of prompt '9'"),
+        (["--record", "r.jsonl", "--preset", "well-posed"], "of preset well-posed. It has: preset paper."),
         (["--prompt-id", "0"], "--record"),
+        (["--preset", "paper"], "--record"),
         (["--record", "other.jsonl"], "it has x->y, the circuit does not"),
         (["--record", "fewer.jsonl"], "it lacks input->m0"),
     ],

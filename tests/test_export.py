@@ -12,7 +12,7 @@ from eics.cli.export import FORMATS
 from eics.formats import read_graph
 from report_records import make_circuit, make_score, usual_scores
 
-# What Neuronpedia's schema 1.0.0 for attribution graphs requires, written from its description.
+# What Neuronpedia's schema 1.0.0 for attribution graphs requires, as its schema file has it.
 TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
 OBJECT = {"type": "object"}
 NEURONPEDIA = OBJECT | {
@@ -26,7 +26,8 @@ NEURONPEDIA = OBJECT | {
             },
         },
         "qParams": OBJECT
-        | {"properties": {"pinnedIds": {"type": "array"}, "supernodes": {"type": "array"}, "linkType": TEXT}},
+        | {"properties": {"pinnedIds": {"type": "array"}, "supernodes": {"type": "array"}, "linkType": TEXT,
+                          "clickedId": TEXT, "sg_pos": TEXT}},
         "nodes": {
             "type": "array",
             "items": OBJECT
@@ -66,7 +67,7 @@ def run(*arguments, code=0):
 
 def test_neuronpedia(records, tmp_path):
     said = run(records, tmp_path / "graph.json", "--prompt-id", "p2")
-    assert "Prompt p2: 52 edges" in said
+    assert "Prompt p2, preset paper: 52 edges" in said
     content = json.loads((tmp_path / "graph.json").read_text())
     jsonschema.Draft7Validator(NEURONPEDIA).validate(content)
     score = next(score for score in usual_scores() if score.id == "p2")
@@ -94,6 +95,24 @@ def test_eap_json(records, tmp_path):
     assert (written["score"], written["eics_share"]) == (edge.attribution, edge.share)
     assert content["nodes"]["m1"]["eics_norm"] == usual_scores()[0].norms["m1"]
     assert content["cfg"]["n_layers"] == 3
+
+
+@pytest.mark.parametrize(("preset", "place"), [("paper", 0), ("well-posed", 1)])
+def test_the_preset_is_chosen_and_said(records, tmp_path, preset, place):
+    said = run(records, tmp_path / "graph.json", "--preset", preset)
+    assert f"Prompt p0, preset {preset}: 52 edges" in said
+    content = json.loads((tmp_path / "graph.json").read_text())
+    assert content["metadata"]["eics"]["c_sh"] == usual_scores()[place].c_sh
+
+
+def test_a_changed_preset_is_still_that_preset(tmp_path):
+    scores = [make_score(make_circuit(1, 1), 0, 1, preset, metric="euclidean") for preset in ("paper", "well-posed")]
+    eics.write_records(scores, tmp_path / "s.jsonl")
+    said = run(tmp_path / "s.jsonl", tmp_path / "g.json", "--preset", "well-posed")
+    assert "Prompt 0, preset well-posed with euclidean: " in said
+    eics.write_records(scores[:1], tmp_path / "s.jsonl")
+    said = run(tmp_path / "s.jsonl", tmp_path / "g.json", "--preset", "well-posed", code=2)
+    assert "must have one record of preset well-posed. It has: preset paper." in said
 
 
 @pytest.mark.parametrize("format", FORMATS)

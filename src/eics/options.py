@@ -11,7 +11,7 @@ eics.errors.OptionError: The 'mode' option must be one of exact, lanczos, fast. 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any
@@ -148,6 +148,24 @@ WELL_POSED = Options(
 """The companion in which no choice of units matters and nothing grows with the circuit or the prompt."""
 
 PRESETS = {"paper": PAPER, "well-posed": WELL_POSED}
+
+CONFIGURATION = ("linearization", "residual", "parts", "metric", "emergence", "positions")
+"""The options that say which score it is; the others say how and how exactly it is computed."""
+
+
+def changes_of(preset: str, used: Mapping[str, Any]) -> list[str]:
+    """What a configuration has otherwise than a preset; what it does not say is no change.
+
+    >>> changes_of("paper", {"residual": "joint", "metric": "euclidean"})
+    ['joint']
+    """
+    known = {name: value for name in CONFIGURATION if (value := used.get(name)) is not None}
+    return [str(value) for name, value in known.items() if value != PRESETS[preset][name]]
+
+
+def nearest_preset(used: Mapping[str, Any]) -> str:
+    """The preset that a configuration has the fewest changes from."""
+    return min(PRESETS, key=lambda preset: len(changes_of(preset, used)))
 
 
 def resolve(preset: "Options | str", changes: dict[str, Any]) -> Options:

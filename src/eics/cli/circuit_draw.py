@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eics.cli.choose import choose_record
+from eics.cli.choose import choose_record, configuration_of, record_options
 from eics.cli.circuit import chosen_graph, cut_options
 from eics.cli.options import check_picture
 from eics.errors import OptionError, RecordError
@@ -22,7 +22,7 @@ _PROMPT = 60  # letters of the prompt in the picture
 @click.argument("file", metavar="CIRCUIT")
 @click.argument("out", metavar="OUT.svg|.png|.pdf", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--record", type=click.Path(dir_okay=False, path_type=Path), help="Records of `eics score`, for colour.")
-@click.option("--prompt-id", help="Which record to show.  [default: the first that was scored]")
+@record_options
 @click.option(
     "--max-edges",
     type=click.IntRange(min=1),
@@ -37,6 +37,7 @@ def draw(
     out: Path,
     record: Path | None,
     prompt_id: str | None,
+    preset: str | None,
     max_edges: int,
     title: str | None,
     **cut_by: Any,
@@ -47,13 +48,13 @@ def draw(
     attributions they set the widths; where a record is given its shares set the colours.
     """
     check_picture(out, "out")
-    if prompt_id is not None and record is None:
-        raise OptionError("--prompt-id chooses a record: give the file of records with --record.")
+    if record is None and (prompt_id is not None or preset is not None):
+        raise OptionError("--prompt-id and --preset choose a record: give the file of records with --record.")
     circuit, notes = _load(file, cut_by)
     shares = node_shares = None
     lines = [Path(file).stem if title is None else title]
     if record is not None:
-        score = choose_record(record, prompt_id)
+        score = choose_record(record, prompt_id, preset)
         shares = _shares(score, circuit)
         node_shares = {term.node: term.share for term in score.nodes} or None
         lines.append(_describe(score))
@@ -104,5 +105,4 @@ def _shares(score: "Score", circuit: "Circuit") -> "dict[Edge, float]":
 def _describe(score: "Score") -> str:
     prompt = score.prompt or ""
     quoted = f" ({prompt if len(prompt) <= _PROMPT else prompt[: _PROMPT - 3] + '...'!r})" if prompt else ""
-    used = ", ".join(f"{name} {value}" for name in ("residual", "metric") if (value := getattr(score, name)))
-    return f"Prompt {score.id}{quoted}: EICS {score.eics:.4g}, C_sh {score.c_sh:.4g}" + (f"; {used}" if used else "")
+    return f"Prompt {score.id}{quoted}, {configuration_of(score)}: EICS {score.eics:.4g}, C_sh {score.c_sh:.4g}"
