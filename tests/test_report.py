@@ -1,21 +1,22 @@
 """The report's data and page, without a browser; tests/browser looks at the page itself."""
 
-import dataclasses
 import json
 import re
-import struct
 import subprocess
 import sys
 from base64 import b64decode
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 import eics
 from eics.cli import main
 from eics.report import build_page, read_readable, report_data, write_report
-from eics.report.packing import halves, singles
+from eics.report.packing import LETTERS, halves, pairs
 from eics.report.sentences import alpha_sentence, exactness, warnings
 from eics.result import EdgeTerm, Scores, failed
 from report_records import HOSTILE, make_circuit, make_score, make_scores, usual_scores
@@ -32,9 +33,20 @@ def data_of(page: str):
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
 
 
-def floats(text: str, kind: str) -> list[float]:
-    raw = b64decode(text)
-    return list(struct.unpack(f"<{len(raw) // struct.calcsize(kind)}{kind}", raw))
+def unhalved(packed) -> list[float]:
+    """The numbers of `packing.halves`, read by numpy."""
+    most, letters = packed
+    return list(np.frombuffer(b64decode(letters), dtype="<f2").astype(float) / 32768 * most)
+
+
+def unpaired(record) -> tuple[np.ndarray, np.ndarray]:
+    """Shares and cosines of `packing.pairs`."""
+    worth = np.array([LETTERS.index(letter) for letter in record["edges"]]).reshape(-1, 3) @ [91 * 91, 91, 1]
+    share, cosine = worth // 256, worth % 256
+    return (
+        np.where(share == 2942, np.nan, record["most"] * (share / 2941) ** 4),
+        np.where(cosine == 255, np.nan, cosine / 127 - 1),
+    )
 
 
 @pytest.mark.parametrize("name", ["scores.jsonl", "scores.parquet"])
@@ -68,24 +80,24 @@ def test_the_page_asks_for_nothing():
 
 
 def test_text_is_escaped():
-    score = dataclasses.replace(usual_scores()[0], id="</script><b>", prompt=HOSTILE, model="<i>", answer="<!--")
+    score = replace(usual_scores()[0], id="</script><b>", prompt=HOSTILE, model="<i>", answer="<!--")
     page = build_page(report_data([score], notes=["<u>"], source="<s>"))
     assert page.count("<script") == 2
     assert page.count("</script>") == 2
     assert "<i>" not in page
     assert "<!--" not in page
     assert "<title>EICS · &lt;i&gt;" in page
-    assert data_of(page)["records"][0]["prompt"] == HOSTILE
-    build_page(report_data([dataclasses.replace(score, prompt="half a pair: \ud83d")])).encode("utf-8")
+    assert data_of(page)["prompts"][0]["prompt"] == HOSTILE
+    build_page(report_data([replace(score, prompt="half a pair: \ud83d")])).encode("utf-8")
 
 
 def test_it_stays_small(tmp_path):
-    """500 prompts on a complete circuit of 50 nodes: every node has every upstream node as parent."""
+    """500 prompts in both presets on a complete circuit of 50 nodes: every node has every upstream node as parent."""
     circuit = make_circuit(16, 2)
-    assert len(circuit.nodes) == 50
-    few = make_scores(circuit, 4)
-    many = Scores(dataclasses.replace(few[i % 4], id=f"prompt {i}") for i in range(500))
-    write_report(many, tmp_path / "big.html")
+    assert (len(circuit.nodes), len(circuit.edges)) == (50, 1209)
+    few = make_scores(circuit, 2, ("paper", "well-posed"))
+    words = {"tokens": [" word"] * 20, "prompt": " word" * 20}
+    write_report((replace(few[i % 4], id=f"prompt {i // 2}", **words) for i in range(1000)), tmp_path / "big.html")
     assert (tmp_path / "big.html").stat().st_size < 5e6
 
 
@@ -99,25 +111,64 @@ def test_numbers_survive():
         (names[source], names[target], port, attribution) for source, target, port, attribution, _ in circuit["edges"]
     ]
     known = {(e.source, e.target, e.port): e for e in score.edges}
-    share, cosine = [r**2 for r in floats(record["share"], "e")], floats(record["cosine"], "e")
+    share, cosine = unpaired(record)
     for (source, target, port, attribution), s, c in zip(edges, share, cosine, strict=True):
         edge = known[source, target, port]
-        assert s == pytest.approx(edge.share, rel=1e-3, abs=4e-9)
-        assert s * record["total"] == pytest.approx(edge.residual, rel=1e-3, abs=4e-9 * record["total"])
-        assert c == pytest.approx(edge.cosine, abs=1e-3)
-        assert attribution == edge.attribution
-    norms = dict(zip(names, floats(record["norm"], "f"), strict=True))
-    assert norms == pytest.approx(score.norms, rel=1e-6)
+        assert s == pytest.approx(edge.share, rel=0.01, abs=1e-5 * record["most"])
+        assert abs(s - edge.share) < 5e-4  # half of the last digit that is shown
+        assert s * record["total"] == pytest.approx(edge.residual, rel=0.01, abs=1e-5 * record["total"])
+        assert c == pytest.approx(edge.cosine, abs=0.004)
+        assert attribution == pytest.approx(edge.attribution, rel=1e-5)
+    assert record["most"] == pytest.approx(max(edge.share for edge in score.edges), rel=1e-5)
+    norms = dict(zip(names, unhalved(record["norm"]), strict=True))
+    assert norms == pytest.approx(score.norms, rel=1e-3)
     assert record["values"][data["numbers"].index("c_sh")] == pytest.approx(score.c_sh, rel=1e-5)
+    assert record["errors"][data["numbers"].index("dei")] == 0.1
     assert data["grids"][record["curve"]["grid"]] == pytest.approx(score.curve["alpha"], rel=1e-4)
-    assert floats(record["curve"]["dei"], "f") == pytest.approx(score.curve["dei"], rel=1e-6)
+    assert unhalved(record["curve"]["dei"]) == pytest.approx(score.curve["dei"], rel=1e-3)
+    companion = next(r for r in data["records"] if r["run"] == 1)
+    shares = dict(zip(names, unhalved(companion["nodeShare"]), strict=True))
+    for node in scores[1].nodes:
+        assert shares[node.node] == pytest.approx(node.share, rel=1e-3)
+        assert shares[node.node] * companion["nodeTotal"] == pytest.approx(node.residual, rel=2e-3)
 
 
-def test_packing_is_numpys():
-    values = [0.0, 1.0, -0.5, 1e-5, 0.333, 7e4, None]
-    expected = np.clip(np.array([np.nan if v is None else v for v in values]), -65504, 65504).astype("<f2")
-    assert np.array_equal(np.array(floats(halves(values), "e"), dtype="<f2"), expected, equal_nan=True)
-    assert np.isnan(floats(singles([None, 1e300]), "f")).all()
+def test_shares_of_a_propagated_residual_keep_their_own_residuals_and_signs():
+    score = make_score(make_circuit(1, 1), 0, 1, "well-posed", residual="propagated")
+    first, *others = score.nodes
+    score = replace(score, nodes=(replace(first, share=-0.25), *others))
+    record = report_data([score])["records"][0]
+    assert "nodeTotal" not in record
+    assert min(unhalved(record["nodeShare"])[1:]) == pytest.approx(-0.25, rel=1e-3)
+    assert first.residual in [pytest.approx(found, rel=1e-3) for found in unhalved(record["nodeResidual"])]
+
+
+@given(st.lists(st.tuples(st.none() | st.floats(0, 1), st.none() | st.floats(-1, 1)), min_size=1))
+def test_pairs_of_numbers_come_back(given_pairs):
+    shares, cosines = zip(*given_pairs, strict=True)
+    most = max((share for share in shares if share is not None), default=0.0)
+    back = unpaired({"edges": pairs(shares, cosines, most), "most": most})
+    for (share, cosine), s, c in zip(given_pairs, *back, strict=True):
+        assert np.isnan(s) if share is None else s == pytest.approx(share, rel=0.01, abs=1e-5 * most)
+        assert np.isnan(c) if cosine is None else c == pytest.approx(cosine, abs=0.004)
+
+
+@given(st.lists(st.none() | st.floats(-1e300, 1e300), min_size=1))
+def test_halves_come_back(numbers):
+    most = max((abs(number) for number in numbers if number is not None), default=0.0)
+    for number, back in zip(numbers, unhalved(halves(numbers)), strict=True):
+        assert np.isnan(back) if number is None else back == pytest.approx(number, rel=1e-3, abs=1e-8 * most)
+
+
+def test_a_prompt_of_two_presets_is_stored_once():
+    data = report_data(usual_scores())
+    assert len(data["prompts"]) == 8
+    assert len(data["records"]) == 14
+    first = data["prompts"][0]
+    assert "prompt" not in first  # the tokens have it
+    assert "".join(first["tokens"]) == usual_scores()[0].prompt
+    about = [record["about"] for record in data["records"]]
+    assert sorted(about.count(place) for place in range(8)) == [1, 1, 2, 2, 2, 2, 2, 2]
 
 
 def test_runs_are_told_apart():
@@ -131,11 +182,11 @@ def test_runs_are_told_apart():
 
 
 def test_records_that_say_little_join_the_run_that_fits():
-    scores = [dataclasses.replace(score, circuit=None) for score in usual_scores()]
+    scores = [replace(score, circuit=None) for score in usual_scores()]
     lost = failed("old", "too long", metric="relative", emergence="intensive")
     data = report_data([*scores, lost, failed("older", "empty")])
     assert len(data["runs"]) == 2
-    homes = {record["id"]: record["run"] for record in data["records"]}
+    homes = {data["prompts"][record["about"]]["id"]: record["run"] for record in data["records"]}
     assert (homes["old"], homes["older"]) == (1, 0)
     alone = report_data([failed("a", "too long"), failed("b", "too long")])
     assert [record["run"] for record in alone["records"]] == [0, 0]
@@ -147,7 +198,7 @@ def test_edges_that_carry_nothing_are_kept_from_the_other_run():
     both = [make_score(circuit, 0, 1, preset) for preset in ("well-posed", "paper")]
     data = report_data(both)
     assert len(data["circuits"][0]["edges"]) == 3
-    shares = [floats(record["share"], "e") for record in data["records"]]
+    shares = [unpaired(record)[0] for record in data["records"]]
     assert [np.isnan(share).sum() for share in shares] == [1, 0]
 
 
@@ -155,7 +206,7 @@ def test_a_consistent_prompt_blames_nobody():
     chain = eics.LinearCircuit({"x->y": [[2.0]], "y->z": [[3.0]]}, {"x": [1.0], "y": [2.0], "z": [6.0]})
     record = report_data([eics.score(chain)])["records"][0]
     assert record["consistent"] is True
-    assert floats(record["share"], "e") == [0.0, 0.0]
+    assert list(unpaired(record)[0]) == [0.0, 0.0]
 
 
 def lines(tmp_path, *texts):
@@ -239,9 +290,7 @@ def test_newer_records_may_have_anything_in_them(tmp_path):
 
 def test_edges_that_make_no_circuit_are_listed(tmp_path):
     score = make_score(make_circuit(1, 1), 0, 1)
-    cycle = dataclasses.replace(
-        score, edges=(EdgeTerm("x", "y", None, 1.0, 0.5), EdgeTerm("y", "x", None, 1.0, 0.5)), circuit=None
-    )
+    cycle = replace(score, edges=(EdgeTerm("x", "y", None, 1.0, 0.5), EdgeTerm("y", "x", None, 1.0, 0.5)), circuit=None)
     data = report_data([cycle])
     assert "cannot be drawn: A circuit must have no cycle" in data["notes"][0]
     assert [edge[:2] for edge in data["circuits"][0]["edges"]] == [["x", "y"], ["y", "x"]]
@@ -269,21 +318,21 @@ def test_how_alpha_was_chosen():
     score = make_score(make_circuit(1, 1), 0, 1)
     calibrated = {"target": 0.35, "median": 0.35, "quartiles": [0.3, 0.4], "prompts": 9}
     assert alpha_sentence([score]) == "The paper's prior."
-    assert alpha_sentence([dataclasses.replace(score, alpha=2.0)]) == "Given by the user."
-    assert "from 1 to 2" in alpha_sentence([score, dataclasses.replace(score, alpha=2.0)])
-    auto = dataclasses.replace(score, diagnostics={"alpha_calibration": calibrated})
+    assert alpha_sentence([replace(score, alpha=2.0)]) == "Given by the user."
+    assert "from 1 to 2" in alpha_sentence([score, replace(score, alpha=2.0)])
+    auto = replace(score, diagnostics={"alpha_calibration": calibrated})
     assert "Calibrated on 9 prompts" in alpha_sentence([auto])
-    odd = dataclasses.replace(score, diagnostics={"alpha_calibration": {"prompts": 9}})
+    odd = replace(score, diagnostics={"alpha_calibration": {"prompts": 9}})
     assert "Calibrated" in alpha_sentence([odd])
     assert alpha_sentence([]) == "Not in the records."
 
 
 def test_what_is_exact_and_what_is_estimated():
     score = make_score(make_circuit(1, 1), 0, 1)
-    assert "nothing was sampled" in exactness([dataclasses.replace(score, mode="exact")])[1]
+    assert "nothing was sampled" in exactness([replace(score, mode="exact")])[1]
     assert "standard error of dEI is 0.1 nats" in exactness([score])[1]
-    assert "upper bound" in exactness([dataclasses.replace(score, mode="fast", stderr={})])[1]
-    assert exactness([dataclasses.replace(score, mode=None)]) == ["The records do not say how EI was computed."]
+    assert "upper bound" in exactness([replace(score, mode="fast", stderr={})])[1]
+    assert exactness([replace(score, mode=None)]) == ["The records do not say how EI was computed."]
 
 
 def titles(*scores):
@@ -292,14 +341,14 @@ def titles(*scores):
 
 def test_warnings_are_plain_words():
     score = make_score(make_circuit(1, 1), 0, 1)
-    calm = dataclasses.replace(score, status="ok", linearization="frozen", diagnostics={})
-    clipped = dataclasses.replace(calm, status="clipped", eics=0.0)
+    calm = replace(score, status="ok", linearization="frozen", diagnostics={})
+    clipped = replace(calm, status="clipped", eics=0.0)
     assert titles(calm) == []
     assert titles(clipped) == ["Every score is 0"]
     assert titles(calm, clipped) == ["1 of 2 scores were clipped"]
     assert titles(failed(0, "too long"), calm) == ["1 of 2 prompts were not scored"]
-    assert titles(dataclasses.replace(calm, linearization="jacobian")) == ["Norm layers annihilate"]
-    assert titles(dataclasses.replace(calm, linearization="jacobian", model=None)) == []
+    assert titles(replace(calm, linearization="jacobian")) == ["Norm layers annihilate"]
+    assert titles(replace(calm, linearization="jacobian", model=None)) == []
     for name, value, title in (
         ("spectral_gap", 1e-7, "Tiny spectral gap"),
         ("share_position_0", 0.9, "One token rules C_sh"),
@@ -307,8 +356,8 @@ def test_warnings_are_plain_words():
         ("share_largest_part", 0.7, "One part rules EI"),
         ("edges_left_out", 3, "3 edges carry nothing here"),
     ):
-        assert titles(dataclasses.replace(calm, diagnostics={name: value})) == [title]
-    noisy = [dataclasses.replace(calm, eics=0.1 + i / 1000, stderr={"eics": 0.5}) for i in range(8)]
+        assert titles(replace(calm, diagnostics={name: value})) == [title]
+    noisy = [replace(calm, eics=0.1 + i / 1000, stderr={"eics": 0.5}) for i in range(8)]
     assert titles(*noisy) == ["Sampling noise"]
-    longer = [dataclasses.replace(calm, eics=i / 10, stderr={}, diagnostics={"length": i}) for i in range(8)]
+    longer = [replace(calm, eics=i / 10, stderr={}, diagnostics={"length": i}) for i in range(8)]
     assert titles(*longer) == ["The score follows the length"]

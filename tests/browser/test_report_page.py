@@ -83,7 +83,9 @@ def test_an_edge_chosen_in_the_table_lights_up_in_the_picture(page):
     detail = page.locator("#detail").inner_text()
     assert str(score.edges[2]) in detail
     assert f"{score.edges[2].share:.1%}" in detail
-    assert f"{abs(score.edges[2].cosine):.3g}" in detail
+    cosine = detail.split(" a_u and a_v\n")[1].split()[0]
+    assert float(cosine.replace("\N{MINUS SIGN}", "-")) == pytest.approx(score.edges[2].cosine, abs=0.01)
+    assert f"{score.edges[2].residual:.3g}" in detail
 
 
 def test_an_edge_chosen_in_the_picture_is_marked_in_the_table(page):
@@ -93,8 +95,8 @@ def test_an_edge_chosen_in_the_picture_is_marked_in_the_table(page):
     page.locator("#circuit .node", has_text="m1").first.click()
     assert chosen(page) == ["m1"]
     detail = page.locator("#detail").inner_text()
-    assert f"{SCORES[0].ei_parts['m1']:.4g} nats" in detail
-    assert f"{SCORES[0].norms['m1']:.4g}" in detail
+    assert f"{SCORES[0].ei_parts['m1']:.3g} nats" in detail
+    assert f"{SCORES[0].norms['m1']:.3g}" in detail
     assert page.locator("#circuit .edge.lit").count() == sum("m1" in (e.source, e.target) for e in SCORES[0].edges)
 
 
@@ -105,7 +107,7 @@ def test_hover_shows_the_numbers(page):
         str(SCORES[0].edges[0]),
         "squared residual",
         "cosine",
-        f"{SCORES[0].edges[0].attribution:.4g}".lstrip("-"),
+        f"{abs(SCORES[0].edges[0].attribution):.4g}",
     ):
         assert said in tip
     page.locator("#circuit .edge").last.locator(".hit").dispatch_event("mouseleave")
@@ -164,14 +166,79 @@ def test_the_curve_has_its_alpha_and_its_zero(page):
 
 
 def test_the_other_configuration(page):
-    page.get_by_role("radio", name="Well-posed").click()
-    assert page.get_by_role("radio", name="Well-posed").get_attribute("aria-checked") == "true"
+    page.locator("#runs button", has_text="Well-posed").click()
+    for place in ("#runs", ".twins"):
+        assert page.locator(f"{place} [aria-checked=true]").inner_text().startswith("Well-posed")
     assert "Norm layers annihilate" not in page.locator("#run").inner_text()
     companion = SCORES[1]
     assert column(page, "#terms", 1)[0] == companion.nodes[0].node
     page.locator("#tab-edge").click()
     assert column(page, "#terms", 1)[0] == str(companion.edges[0])
     assert page.locator(".token.out").count() == 1  # no_sink leaves the first one out
+
+
+def test_a_prompt_stays_when_its_configuration_changes(page):
+    page.locator("#all tbody tr").nth(3).click()
+    page.select_option("#against", label="p1: The capital of p1 is")
+    literal_score, companion = (next(s for s in SCORES if s.id == "p3" and s.residual == r) for r in ("edge", "joint"))
+    strip = page.locator(".twins button").all_inner_texts()
+    assert strip[0].split("\n")[0] == "Literal (preset paper)"
+    assert f"C_sh {literal_score.c_sh:.4g}" in strip[0]
+    assert f"C_sh {companion.c_sh:.4g}" in strip[1]
+    page.locator(".twins button", has_text="Well-posed").click()
+    assert " p3" in page.locator("#one .prompt").inner_text()
+    assert page.locator("#against option:checked").inner_text().startswith("p1: ")
+    assert page.locator("#all tr[aria-selected=true]").inner_text().startswith("p3")
+    assert f"{companion.c_sh:.4g}" in page.locator(".tiles").inner_text()
+    page.locator("#all tbody tr", has_text="p3").click()
+    page.locator("#pick").select_option(label="p3: The capital of p3 is")
+    assert page.locator(".twins").count() == 1
+    page.locator(".twins button", has_text="Literal").click()
+    page.locator("#all tbody tr", has_text="too long").click()
+    assert page.locator(".twins").count() == 0  # it has one record
+
+
+def test_the_other_configuration_of_a_prompt_can_be_compared_with(page):
+    page.select_option("#against", label="p0 (Well-posed): The capital of p0 is")
+    heads = page.locator("#terms thead button").all_inner_texts()
+    assert [name.strip() for name in heads] == ["edge", "Literal …", "Well-pos…", "difference"]
+
+
+def test_circuits_of_two_kinds_in_one_file(open_page, tmp_path):
+    large, small = make_circuit(), make_circuit(1, 1)
+    write_report([*make_scores(large, 2), *make_scores(small, 2)], tmp_path / "two.html")
+    page = open_page(tmp_path / "two.html")
+    page.locator("#terms tbody tr").nth(40).click()
+    page.select_option("#against", index=1)
+    page.locator("#runs button").nth(1).click()
+    assert page.locator("#circuit .edge").count() == len(small.edges)
+    assert chosen(page) == []
+    assert page.locator("#against option").count() == 2  # no other, and the one of the same circuit
+
+
+def test_filtering_keeps_the_colours_of_labels(page):
+    colours = "dots => [...new Set(dots.map(dot => dot.getAttribute('stroke')))].filter(c => c !== 'currentColor')"
+    both = page.locator(".distributions .dot").evaluate_all(colours)
+    page.select_option("#filter-label", "known")
+    only = page.locator(".distributions .dot").evaluate_all(colours)
+    mark = page.locator(".legend .label i").evaluate("i => i.style.background")
+    assert len(only) == 1
+    assert only[0] in both
+    as_hex = "#" + "".join(f"{int(part):02x}" for part in mark.removeprefix("rgb(").rstrip(")").split(","))
+    assert as_hex == only[0]
+
+
+def test_every_number_has_its_distribution(page):
+    names = page.locator(".distribution figcaption").all_inner_texts()
+    assert names == ["EICS", "C_sh", "dEI (nats)", "emergence term", "EI of the whole (nats) 10 on every prompt"]
+
+
+def test_the_table_stays_sorted_from_prompt_to_prompt(page):
+    head(page, "#terms", "cosine").click()
+    page.get_by_label("Next prompt").click()
+    assert page.locator("#terms th[aria-sort=descending]").inner_text() == "cosine"
+    cosines = {str(edge): edge.cosine for edge in literal()[1].edges}
+    assert cosines[column(page, "#terms", 1)[0]] > max(cosines.values()) - 0.01
 
 
 def test_positions_of_a_node_are_marked_in_the_prompt(page):
@@ -214,10 +281,15 @@ def test_large_circuits_are_thinned_and_stay_fluid(open_page, tmp_path):
     assert len(circuit.edges) == 756
     write_report(make_scores(circuit, 3), tmp_path / "big.html")
     page = open_page(tmp_path / "big.html")
-    assert page.locator("#circuit .edge").count() == 150
-    assert "Showing the 150 worst of 756 edges" in page.locator("#thin").inner_text()
-    page.locator("#thin button", has_text="150 more").click()
-    assert page.locator("#circuit .edge").count() == 300
+    assert page.locator("#circuit .edge").count() == 60
+    assert "Showing the 60 worst of 756 edges" in page.locator("#thin").inner_text()
+    page.locator("#thin button", has_text="60 more").click()
+    assert page.locator("#circuit .edge").count() == 120
+    page.locator("#terms tbody tr").nth(300).click()
+    assert page.locator("#circuit .edge").count() == 121  # and the one that was asked for
+    assert page.locator("#circuit .asked .edge.lit").count() == 1
+    page.locator("#circuit .node", has_text="logits").click()
+    assert page.locator("#circuit .edge.lit").count() == sum(edge.target == "logits" for edge in circuit.edges)
     page.locator("#thin button", has_text="all").click()
     assert page.locator("#circuit .edge").count() == 756
     took = page.evaluate("""() => {

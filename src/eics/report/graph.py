@@ -1,13 +1,14 @@
-"""A circuit as the page draws it: places and curves in pixels, computed once for all prompts."""
+"""A circuit as the page draws it: places and routes in pixels, computed once for all prompts."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from eics.circuit import Circuit, Edge, Node
 from eics.drawing.layout import NODE_HEIGHT, NODE_WIDTH, Layout, place_nodes
-from eics.drawing.routes import Point, route_edges, smooth
+from eics.drawing.routes import Point, route_edges
 
-_COLUMN, _ROW = 104.0, 84.0  # pixels for each unit of the layout; columns grow with long names
+_COLUMN, _ROW = 104.0, 72.0  # pixels for each unit of the layout; columns grow with long names
 _LETTER, _PADDING = 7.3, 16.0
 _LEFT, _MARGIN = 84.0, 14.0  # room for the names of rows; room around everything
 
@@ -27,7 +28,7 @@ def draw_graph(
         "box": [round(NODE_WIDTH * sheet.column, 1), round(NODE_HEIGHT * _ROW, 1)],
         "nodes": [_node(sheet, layout, name, positions.get(name)) for name in circuit.nodes],
         "edges": [
-            [index[e.source], index[e.target], e.port, attributions.get(e), sheet.curve(routes[e])]
+            [index[e.source], index[e.target], e.port, attributions.get(e), sheet.steps(routes[e])]
             for e in circuit.edges
         ],
         "rows": [[row.label, *sorted(sheet.at((0.0, y))[1] for y in (row.low, row.high))] for row in layout.rows],
@@ -54,12 +55,7 @@ class _Sheet:
         left = _LEFT + (x + NODE_WIDTH / 2 + 0.25) * self.column
         return round(left, 1), round(self._top - (y + NODE_HEIGHT / 2) * _ROW, 1)
 
-    def curve(self, points: Sequence[Point]) -> str:
-        """An SVG path through the points."""
-        pieces = smooth(points)
-        rest = " ".join(f"C{' '.join(self._text(point) for point in piece[1:])}" for piece in pieces)
-        return f"M{self._text(pieces[0][0])} {rest}"
-
-    def _text(self, place: Point) -> str:
-        x, y = self.at(place)
-        return f"{x:g} {y:g}"
+    def steps(self, points: Sequence[Point]) -> list[int]:
+        """Where an edge begins and then how far it is to each next point, in whole pixels."""
+        pixels = [tuple(map(round, self.at(point))) for point in points]
+        return [*pixels[0], *(step for (x, y), (x1, y1) in pairwise(pixels) for step in (x1 - x, y1 - y))]

@@ -1,39 +1,59 @@
-"""Numbers in little room: lists of floats as base64 text, and floats with as many digits as anyone reads."""
+"""Numbers in little room, with as many digits as anyone reads off a page.
 
-import math
-import struct
+A page holds two numbers of every edge for every prompt: these two go into three letters. Lists of other numbers go in
+half precision, scaled by the largest of the list. None stands for a number that is not known.
+"""
+
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 
-_HALF = 65504.0  # the largest half-precision number
+import numpy as np
+
+LETTERS = "".join(chr(code) for code in range(33, 127) if chr(code) not in '"<\\')
+"""91 letters that stand for themselves in JSON inside a page."""
+
+_CODES = np.frombuffer(LETTERS.encode(), dtype=np.uint8)
+_SHARES, _COSINES = 2941, 254  # steps; one more number stands for none: 2943 * 256 is less than 91 ** 3
+_TOP = 32768.0  # half precision reaches 65504 and keeps three digits down to 6e-5
+
+Packed = list[float | str]
 
 
-def halves(values: Iterable[float | None]) -> str:
-    """Half precision, three digits. None becomes nan.
+def pairs(shares: Sequence[float | None], cosines: Sequence[float | None], most: float) -> str:
+    """A share from 0 to `most` and a cosine from -1 to 1, in three letters for both.
 
-    >>> halves([0.5, None])
-    'ADgAfg=='
+    The share goes as the fourth root of its fraction of `most`: it is off by 0.07% near `most`, by 0.7% at a
+    ten-thousandth of it. The cosine is off by 0.004.
+
+    >>> pairs([1.0, 0.25, None], [1.0, -0.5, None], 1.0)
+    '~zEd?.~}4'
     """
-    numbers = [math.nan if v is None else max(-_HALF, min(_HALF, v)) for v in values]
-    return b64encode(struct.pack(f"<{len(numbers)}e", *numbers)).decode()
+    share, cosine = np.array(shares, dtype=float), np.array(cosines, dtype=float)
+    part = np.clip(share / most, 0.0, 1.0) if most > 0 else 0.0 * share
+    high = np.nan_to_num(np.rint(_SHARES * part**0.25), nan=_SHARES + 1)
+    low = np.nan_to_num(np.rint(_COSINES / 2 * (1 + np.clip(cosine, -1.0, 1.0))), nan=_COSINES + 1)
+    number = ((_COSINES + 2) * high + low).astype(int)
+    codes = _CODES[np.stack([number // 91**2, number // 91 % 91, number % 91], axis=1)]
+    return bytes(codes.tobytes()).decode()
 
 
-def roots(values: Iterable[float | None]) -> str:
-    """Square roots in half precision: three digits still of a share of one in a hundred million."""
-    return halves(None if v is None else math.copysign(math.sqrt(abs(v)), v) for v in values)
+def halves(values: Iterable[float | None]) -> Packed:
+    """Any numbers as the size of the largest and, scaled by it, half precision: three digits.
+
+    >>> halves([5.0, -2.5, None])
+    [5.0, 'AHgA9AB+']
+    """
+    numbers = np.array(list(values), dtype=float)
+    most = max(np.abs(numbers[~np.isnan(numbers)]), default=0.0)
+    scaled = numbers / most * _TOP if most else 0.0 * numbers
+    return [short(most), b64encode(scaled.astype("<f2").tobytes()).decode()]
 
 
-def singles(values: Iterable[float | None]) -> str:
-    """Single precision; None, and what is too large for it, become nan."""
-    numbers = [math.nan if v is None or abs(v) > 3e38 else v for v in values]
-    return b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
+def short(value: float, digits: int = 6) -> float:
+    """A number with few digits."""
+    return float(f"{value:.{digits}g}")
 
 
-def short(value: float | None) -> float | None:
-    """Six digits."""
-    return None if value is None else float(f"{value:.6g}")
-
-
-def shorts(values: Sequence[float | None]) -> list[float | None]:
-    """Six digits each."""
-    return [short(value) for value in values]
+def shorts(values: Iterable[float | None], digits: int = 6) -> list[float | None]:
+    """Numbers with few digits."""
+    return [None if value is None else short(value, digits) for value in values]

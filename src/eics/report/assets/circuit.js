@@ -1,54 +1,101 @@
 // The circuit of one prompt: width by attribution, colour by share of inconsistency, the two never mixed.
 
 const THIN = 1.1;
-const WIDEST = 7.5;
+const WIDEST = 8;
 const PLAIN = 2;
-const STEP = 150;
+const STEP = 60;
 
-/** @param {{choose: (term: Term|null) => void, hover: (term: Term|null, event?: MouseEvent) => void}} actions */
+/**
+ * Draws the worst `limit` edges in full and the others faint; `mark` draws those too that touch what is chosen.
+ * @param {{choose: (term: Term|null) => void, hover: (term: Term|null, event?: MouseEvent) => void}} actions
+ */
 function drawCircuit(record, limit, actions) {
   const circuit = circuitOf(record);
   if (!circuit.nodes.length) return null;
   const lists = unpack(record);
   const order = edgesByShare(record);
-  const visible = order.slice(0, limit);
-  const largest = Math.max(0, ...order.map((index) => lists.share[index])) || 1;
+  const visible = new Set(order.slice(0, limit));
+  const carries = new Set(order);
+  const all = [...circuit.edges.keys()];
   const strongest = Math.max(0, ...circuit.edges.map((edge) => Math.abs(edge[3] ?? 0)));
-  const width = (index) => (strongest ? THIN + (WIDEST - THIN) * (Math.abs(circuit.edges[index][3] ?? 0) / strongest) : PLAIN);
+  const mostOfNode = Math.max(0, ...lists.nodeShare.filter((share) => !Number.isNaN(share)));
+  const width = (index) => (strongest ? THIN + (WIDEST - THIN) * strength(Math.abs(circuit.edges[index][3] ?? 0), strongest) : PLAIN);
+  const edge = (index) => drawEdge(circuit, index, width(index), heat(strength(lists.share[index], record.most)), actions);
+  const paths = (some) => some.map((index) => routeOf(circuit.edges[index]).path).join("") || "M0 0";
+  const asked = svg("g", { class: "asked" });
   const picture = svg("svg", {
     viewBox: `0 0 ${circuit.width} ${circuit.height}`, width: circuit.width, height: circuit.height, class: "circuit", id: "circuit", tabindex: 0, role: "application", style: { minWidth: `${Math.round(circuit.width * 0.55)}px` },
     "aria-label": "The circuit. Up and down walk through the edges by share, left and right through the nodes.",
-  });
-  picture.addEventListener("click", (event) => event.target === picture && actions.choose(null));
-  picture.append(...circuit.rows.map(([label, top, bottom]) => svg("g", { class: "row" },
+  },
+  circuit.rows.map(([label, top, bottom]) => svg("g", { class: "row" },
     svg("rect", { x: 4, y: top, width: circuit.width - 8, height: bottom - top, rx: 6 }),
-    svg("text", { x: 14, y: (top + bottom) / 2, dy: "0.35em" }, label))));
-  const carries = new Set(order);
-  const faint = circuit.edges.map((edge, index) => (visible.includes(index) || !carries.has(index) ? "" : edge[4])).join("");
-  const silent = circuit.edges.map((edge, index) => (carries.has(index) ? "" : edge[4])).join("");
-  picture.append(svg("path", { d: faint || "M0 0", class: "faint" }), svg("path", { d: silent || "M0 0", class: "silent" }));
-  const edges = svg("g", {});
+    svg("text", { x: 14, y: (top + bottom) / 2, dy: "0.35em" }, label))),
+  svg("path", { d: paths(all.filter((index) => carries.has(index) && !visible.has(index))), class: "faint" }),
+  svg("path", { d: paths(all.filter((index) => !carries.has(index))), class: "silent" }),
   // The worst edge is drawn last, on top.
-  for (const index of [...visible].reverse()) edges.append(drawEdge(circuit, index, width(index), heat(lists.share[index] / largest), actions));
-  const nodes = svg("g", {});
-  const most = Math.max(0, ...lists.nodeShare.filter((share) => !Number.isNaN(share)));
-  for (const index of circuit.nodes.keys()) nodes.append(drawNode(circuit, index, lists.nodeShare[index], most, actions));
-  picture.append(edges, nodes);
-  picture.addEventListener("keydown", (event) => walk(event, visible, circuit, actions));
-  return { picture, visible, order, largest, strongest, most };
+  svg("g", { class: "edges" }, [...visible].reverse().map(edge)), asked,
+  svg("g", {}, circuit.nodes.map((_, index) => drawNode(circuit, index, lists.nodeShare[index], mostOfNode, actions))));
+  picture.addEventListener("click", (event) => event.target === picture && actions.choose(null));
+  picture.addEventListener("keydown", (event) => walk(event, order, circuit, actions));
+
+  /** Shows what is chosen or under the mouse: a node lights up with all its edges. */
+  function mark(term, hovered) {
+    const lit = term || hovered;
+    const touches = (index) => Boolean(lit) && (lit.kind === "edge" ? lit.index === index : circuit.edges[index].slice(0, 2).includes(lit.index));
+    asked.replaceChildren(...order.filter((index) => !visible.has(index) && touches(index)).reverse().map(edge));
+    picture.classList.toggle("choosing", Boolean(term));
+    for (const drawn of picture.querySelectorAll(".edge")) {
+      const index = Number(drawn.dataset.edge);
+      drawn.classList.toggle("lit", touches(index));
+      drawn.classList.toggle("over", hovered?.kind === "edge" && hovered.index === index);
+    }
+    const ends = lit?.kind === "edge" ? circuit.edges[lit.index].slice(0, 2) : [lit?.index];
+    for (const drawn of picture.querySelectorAll(".node")) {
+      const index = Number(drawn.dataset.node);
+      drawn.classList.toggle("lit", ends.includes(index));
+      drawn.classList.toggle("over", hovered?.kind === "node" && hovered.index === index);
+    }
+  }
+
+  return { picture, key: circuitKey(record, strongest, mostOfNode), mark };
+}
+
+const routes = new Map();
+
+/** The path of an edge and its upper end, from where it begins and the steps that it takes. */
+function routeOf(edge) {
+  if (!routes.has(edge)) {
+    const points = [edge[4].slice(0, 2)];
+    for (let i = 2; i < edge[4].length; i += 2) points.push([points.at(-1)[0] + edge[4][i], points.at(-1)[1] + edge[4][i + 1]]);
+    routes.set(edge, { path: smooth(points), tip: points.at(-1) });
+  }
+  return routes.get(edge);
+}
+
+/** Cubic pieces, upright at both ends, that never turn back sideways between two points: x is a monotone cubic of y. */
+function smooth(points) {
+  const run = points.slice(1).map(([x, y], i) => (x - points[i][0]) / (y - points[i][1]));
+  const inner = run.slice(1).map((after, i) => (run[i] * after <= 0 ? 0 : (2 * run[i] * after) / (run[i] + after)));
+  const slopes = [0, ...inner, 0];
+  const pieces = points.slice(1).map(([x, y], i) => {
+    const [x0, y0] = points[i];
+    const third = (y - y0) / 3;
+    return [x0 + slopes[i] * third, y0 + third, x - slopes[i + 1] * third, y - third, x, y].map((at) => at.toFixed(1)).join(" ");
+  });
+  return `M${points[0].join(" ")}C${pieces.join(" ")}`;
 }
 
 function drawEdge(circuit, index, width, colour, actions) {
-  const [, , , attribution, path] = circuit.edges[index];
-  const [x, y] = path.split(/[ MC]+/).slice(-2).map(Number);
-  const size = 3.2 + width * 0.75;
+  const { path, tip: [x, y] } = routeOf(circuit.edges[index]);
+  const size = 3 + width * 0.7;
   const term = { kind: "edge", index };
+  const dashes = circuit.edges[index][3] < 0 ? `${2 + width} ${1.5 + width / 2}` : null;
   return svg("g", {
     class: "edge", "data-edge": index,
     onclick: () => actions.choose(term), onmousemove: (event) => actions.hover(term, event), onmouseleave: () => actions.hover(null),
   },
   svg("path", { d: path, class: "casing", "stroke-width": width + 3 }),
-  svg("path", { d: path, class: "line", stroke: colour, "stroke-width": width, "stroke-dasharray": attribution < 0 ? `${2 + width} ${1.5 + width / 2}` : null }),
+  svg("path", { d: path, class: "line", stroke: colour, "stroke-width": width, "stroke-dasharray": dashes }),
   svg("path", { d: `M${x} ${y}l${-size} ${size * 1.5}h${2 * size}z`, fill: colour, class: "arrow" }),
   svg("path", { d: path, class: "hit" }));
 }
@@ -56,8 +103,8 @@ function drawEdge(circuit, index, width, colour, actions) {
 function drawNode(circuit, index, share, most, actions) {
   const [name, x, y, kind, positions] = circuit.nodes[index];
   const [wide, tall] = circuit.box;
-  const filled = !Number.isNaN(share ?? NaN) && most > 0;
-  const part = filled ? Math.max(0, share) / most : 0;
+  const filled = !missing(share) && most > 0;
+  const part = strength(share, most);
   const term = { kind: "node", index };
   const round = { head: 6, mlp: 0 }[kind] ?? tall / 2;
   return svg("g", {
@@ -70,49 +117,30 @@ function drawNode(circuit, index, share, most, actions) {
 }
 
 /** Up and down go through the edges by share, left and right through the nodes in the order of computation. */
-function walk(event, visible, circuit, actions) {
+function walk(event, order, circuit, actions) {
   const steps = { ArrowDown: ["edge", 1], ArrowUp: ["edge", -1], ArrowRight: ["node", 1], ArrowLeft: ["node", -1] };
   if (event.key === "Escape") return actions.choose(null);
   if (!steps[event.key]) return undefined;
   event.preventDefault();
   const [kind, step] = steps[event.key];
-  const listed = kind === "edge" ? visible : [...circuit.nodes.keys()];
+  const listed = kind === "edge" ? order : [...circuit.nodes.keys()];
   const selected = actions.selected();
   const at = selected?.kind === kind ? listed.indexOf(selected.index) : step > 0 ? -1 : listed.length;
   const next = listed[clamp(at + step, 0, listed.length - 1)];
   return next === undefined ? undefined : actions.choose({ kind, index: next });
 }
 
-/** Shows what is chosen or under the mouse: a node lights up with its edges. */
-function markCircuit(record, term, hovered) {
-  const picture = byId("circuit");
-  if (!picture) return;
-  const circuit = circuitOf(record);
-  const lit = term || hovered;
-  picture.classList.toggle("choosing", Boolean(term));
-  const touches = (index) => lit && (lit.kind === "edge" ? lit.index === index : circuit.edges[index].slice(0, 2).includes(lit.index));
-  for (const edge of picture.querySelectorAll(".edge")) {
-    const index = Number(edge.dataset.edge);
-    edge.classList.toggle("lit", Boolean(touches(index)));
-    edge.classList.toggle("over", hovered?.kind === "edge" && hovered.index === index);
-  }
-  const ends = lit?.kind === "edge" ? circuit.edges[lit.index].slice(0, 2) : [];
-  for (const node of picture.querySelectorAll(".node")) {
-    const index = Number(node.dataset.node);
-    node.classList.toggle("lit", (lit?.kind === "node" && lit.index === index) || ends.includes(index));
-    node.classList.toggle("over", hovered?.kind === "node" && hovered.index === index);
-  }
-}
-
-function circuitKey(drawn, record) {
-  const steps = [0, 0.25, 0.5, 0.75, 1];
-  const gradient = `linear-gradient(90deg, ${steps.map((part) => heat(part)).join(", ")})`;
-  const scale = (title, most) => el("div", { class: "scale" }, el("span", {}, title), el("i", { style: { background: gradient } }), el("small", {}, el("span", {}, "0"), el("span", {}, percent(most))));
-  const widths = drawn.strongest
-    ? el("div", { class: "scale" }, el("span", {}, "edge width: |attribution|"), svg("svg", { viewBox: "0 0 120 10", class: "wedge" }, svg("path", { d: "M0 5.5L120 9V1L0 4.5z" })), el("small", {}, el("span", {}, "0"), el("span", {}, text(drawn.strongest, 3))))
+/** What width, dashes and colours mean. Both scales go by square roots: half of the way is a quarter of the most. */
+function circuitKey(record, strongest, mostOfNode) {
+  const gradient = `linear-gradient(90deg, ${[0, 0.25, 0.5, 0.75, 1].map((part) => heat(part)).join(", ")})`;
+  const ends = (most, show) => el("small", {}, [0, most / 4, most].map((at) => el("span", {}, show(at))));
+  const colours = (title, most) => el("div", { class: "scale" }, el("span", {}, title), el("i", { style: { background: gradient } }), ends(most, percent));
+  const wedge = svg("svg", { viewBox: `0 0 120 ${WIDEST}`, class: "wedge" }, svg("path", { d: `M0 ${(WIDEST - THIN) / 2}v${THIN}L120 ${WIDEST}V0z` }));
+  const widths = strongest
+    ? el("div", { class: "scale" }, el("span", {}, "edge width: |attribution|"), wedge, ends(strongest, (at) => text(at, 3)))
     : el("div", { class: "scale" }, el("span", {}, "edge width"), el("small", {}, "the records hold no attribution: all equal"));
-  const dashed = circuitOf(record).edges.some((edge) => edge[3] < 0) ? el("div", { class: "scale" }, el("small", {}, "dashed: negative attribution")) : null;
+  const dashed = circuitOf(record).edges.some((edge) => edge[3] < 0) ? el("div", { class: "scale" }, el("span", {}, "dashed"), el("small", {}, "negative attribution")) : null;
   return el("div", { class: "key" },
-    record.consistent ? el("div", { class: "scale" }, el("b", {}, "Consistent to rounding: there is nothing to share.")) : scale("edge colour: share of squared residual", drawn.largest),
-    drawn.most > 0 ? scale("node colour: share of C_sh", drawn.most) : null, widths, dashed);
+    record.consistent ? el("div", { class: "scale" }, el("b", {}, "Consistent to rounding: there is nothing to share.")) : colours("edge colour: share of squared residual", record.most),
+    mostOfNode > 0 ? colours("node colour: share of C_sh", mostOfNode) : null, widths, dashed);
 }

@@ -1,28 +1,33 @@
 // Colours that people without colour vision can tell apart: magma for shares (dark is much on white, bright is much on
-// black), Okabe and Ito's for labels.
+// black), Okabe and Ito's and two greys for labels.
 
 const MAGMA = ["000004", "180f3d", "440f76", "721f81", "9e2f7f", "cd4071", "f1605d", "fd9668", "feca8d", "fcfdbf"].map((hex) =>
   [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)),
 );
-const LABELS = { light: ["#0072b2", "#d55e00", "#009e73", "#a8487f", "#8a6d00"], dark: ["#56b4e9", "#f0915a", "#3fc79a", "#e39ac4", "#e6c84b"] };
+const LABELS = {
+  light: ["#0072b2", "#d55e00", "#009e73", "#a8487f", "#8a6d00", "#56b4e9", "#1d1f27", "#8c8c8c"],
+  dark: ["#56b4e9", "#f0915a", "#3fc79a", "#e39ac4", "#e6c84b", "#8fa8ff", "#eceef4", "#9a9a9a"],
+};
 const THEME = "eics-theme";
 
 const wishes = matchMedia("(prefers-color-scheme: dark)");
 const isDark = () => (document.documentElement.dataset.theme || (wishes.matches ? "dark" : "light")) === "dark";
 
-/** The colour of a share, as a fraction of the largest one. */
-function heat(fraction) {
-  const part = clamp(fraction, 0, 1);
-  const at = (isDark() ? 0.32 + 0.66 * part : 0.885 - 0.785 * part) * (MAGMA.length - 1);
+/** How strong a share is shown, from 0 to 1: by its square root, because most shares are small. */
+const strength = (share, most) => (most > 0 ? Math.sqrt(clamp(share / most, 0, 1)) : 0);
+
+/** The colour of a strength. */
+function heat(part) {
+  const at = (isDark() ? 0.38 + 0.6 * part : 0.885 - 0.785 * part) * (MAGMA.length - 1);
   const low = Math.min(Math.floor(at), MAGMA.length - 2);
   const mixed = MAGMA[low].map((first, i) => Math.round(first + (at - low) * (MAGMA[low + 1][i] - first)));
   return `rgb(${mixed.join(",")})`;
 }
 
-/** Black or white, whichever can be read on a share's colour. */
-const onHeat = (fraction) => (isDark() ? (fraction > 0.42 ? "#000" : "#fff") : fraction > 0.36 ? "#fff" : "#000");
+/** Black or white, whichever can be read on the colour of a strength. */
+const onHeat = (part) => (isDark() === part > 0.36 ? "#000" : "#fff");
 
-const labelColour = (index) => LABELS[isDark() ? "dark" : "light"][index % 5];
+const labelColour = (index) => LABELS[isDark() ? "dark" : "light"][index];
 
 function keepTheme(theme) {
   try {

@@ -21,8 +21,8 @@ function drawCompare(record, other, actions) {
       svg("text", { x: EDGE + at(share), y: SIDE - EDGE + 13, class: "tick", "text-anchor": "middle" }, percent(share)),
       svg("text", { x: EDGE - 5, y: SIDE - EDGE - at(share), dy: "0.35em", class: "tick", "text-anchor": "end" }, share ? percent(share) : ""),
     ]),
-    svg("text", { x: EDGE + end / 2, y: SIDE - 8, class: "name", "text-anchor": "middle" }, `share, ${cut(String(record.id), 24)}`),
-    svg("text", { x: EDGE, y: 9, class: "name" }, `share, ${cut(String(other.id), 24)}`));
+    svg("text", { x: EDGE + end / 2, y: SIDE - 8, class: "name", "text-anchor": "middle" }, `share, ${nameOf(record, other, 24)}`),
+    svg("text", { x: EDGE, y: 9, class: "name" }, `share, ${nameOf(other, record, 24)}`));
   for (const index of both) {
     const term = { kind: "edge", index };
     picture.append(svg("circle", {

@@ -5,7 +5,8 @@ const CURVE = { width: 620, height: 240, left: 62, right: 14, top: 16, bottom: 4
 function drawCurve(record) {
   const grid = DATA.grids[record.curve.grid];
   const { dei } = unpack(record);
-  const known = dei.filter((nats) => !Number.isNaN(nats));
+  const zeros = record.curve.zeros ?? [];
+  const known = dei.filter((level) => !Number.isNaN(level));
   const size = Math.max(...known.map(Math.abs)) || 1;
   const unit = size / 1000;
   const bend = (nats) => Math.asinh(nats / unit);
@@ -24,30 +25,29 @@ function drawCurve(record) {
     decades.map((power) => svg("text", { x: x(10 ** power), y: height - bottom + 16, class: "tick", "text-anchor": "middle" }, text(10 ** power, 2))),
     svg("text", { x: left + (width - left - right) / 2, y: height - 6, class: "name", "text-anchor": "middle" }, "alpha"),
     svg("path", { d: path, class: "graph" }),
-    record.curve.zeros.filter((zero) => zero >= grid[0] && zero <= grid.at(-1)).map((zero) => svg("g", { class: "crossing" }, svg("circle", { cx: x(zero), cy: y(0), r: 5 }), svg("text", { x: x(zero), y: y(0) - 10, "text-anchor": "middle" }, `0 at ${text(zero, 3)}`))));
-  if (!missing(record.alpha) && record.alpha >= grid[0] && record.alpha <= grid.at(-1)) {
-    const at = x(record.alpha);
-    const side = at > width - 120 ? "end" : "start";
-    picture.append(svg("g", { class: "chosen" }, svg("line", { x1: at, x2: at, y1: top, y2: height - bottom }), svg("circle", { cx: at, cy: y(between(grid, dei, record.alpha)), r: 4.5 }),
-      svg("text", { x: at + (side === "end" ? -6 : 6), y: top + 20, "text-anchor": side }, `alpha ${text(record.alpha, 3)}: ${text(between(grid, dei, record.alpha), 3)} nats`)));
-  }
+    zeros.filter((zero) => zero >= grid[0] && zero <= grid.at(-1)).map((zero) => svg("g", { class: "crossing" }, svg("circle", { cx: x(zero), cy: y(0), r: 5 }), svg("text", { x: x(zero), y: y(0) - 10, "text-anchor": "middle" }, `0 at ${text(zero, 3)}`))));
+  if (!missing(record.alpha) && record.alpha >= grid[0] && record.alpha <= grid.at(-1)) picture.append(chosenAlpha(record, x, y));
   return picture;
+}
+
+/** The alpha that was used; what is said of it stands where the curve is not. */
+function chosenAlpha(record, x, y) {
+  const { width, height, top, bottom } = CURVE;
+  const [at, dei] = [x(record.alpha), value(record, "dei")];
+  const side = at > width - 160 ? "end" : "start";
+  const below = y(dei) < (top + height - bottom) / 2;
+  return svg("g", { class: "chosen" },
+    svg("line", { x1: at, x2: at, y1: top, y2: height - bottom }), svg("circle", { cx: at, cy: y(dei), r: 4.5 }),
+    svg("text", { x: at + (side === "end" ? -6 : 6), y: below ? height - bottom - 10 : top + 12, "text-anchor": side }, `alpha ${text(record.alpha, 3)}: ${text(dei, 3)} nats`));
 }
 
 /** Zero and round numbers far enough apart to be read. */
 function levels(low, high, unit, y) {
   const found = [0];
-  for (let power = 8; power > -12; power--)
+  for (let power = 12; power > -12; power--)
     for (const nats of [10 ** power, -(10 ** power)]) {
       const bent = Math.asinh(nats / unit);
       if (bent >= low && bent <= high && found.every((other) => Math.abs(y(other) - y(nats)) > 22)) found.push(nats);
     }
   return found;
-}
-
-/** The curve at an alpha between two points of the grid. */
-function between(grid, dei, alpha) {
-  const next = Math.max(1, grid.findIndex((point) => point >= alpha));
-  const part = Math.log(alpha / grid[next - 1]) / Math.log(grid[next] / grid[next - 1]);
-  return dei[next - 1] + part * (dei[next] - dei[next - 1]);
 }

@@ -2,23 +2,35 @@
 // The data of the page: decoded when it is first looked at.
 
 /**
- * @typedef {{id: string|number, run: number, status: string, reason?: string, prompt?: string, tokens?: string[],
- *   answer?: string, label?: string, alpha?: number, values: (number|null)[], errors?: Object<string, number>,
- *   more?: Object<string, number>, consistent?: boolean, total: number, share: string, cosine?: string, norm?: string,
- *   ei?: string, branch?: string, nodeShare?: string, nodeResidual?: string,
- *   curve?: {grid: number, dei: string, zeros: number[]}}} Entry
+ * @typedef {[number, string]} Packed  the largest of a list, and the list in half precision
+ * @typedef {{id: string|number, prompt?: string, tokens?: string[], answer?: string, label?: string}} Prompt
+ * @typedef {Prompt & {run: number, status: string, reason?: string, alpha?: number, values: (number|null)[],
+ *   errors?: (number|null)[], more?: Object<string, number>, consistent?: boolean, total?: number, most: number,
+ *   angles?: boolean, edges: string, norm?: Packed, ei?: Packed, branch?: Packed, nodeShare?: Packed,
+ *   nodeResidual?: Packed, nodeTotal?: number, curve?: {grid: number, dei: Packed, zeros?: number[]}}} Entry
  * @typedef {{kind: "edge"|"node", index: number}} Term
  */
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const NUMBER = Object.fromEntries(DATA.numbers.map((name, index) => [name, index]));
+/** @type {Entry[]} */
+const RECORDS = DATA.records.map(({ about, ...record }) => ({ ...DATA.prompts[about], ...record }));
 
-/** Bytes of base64 text. */
-function bytes(packed) {
-  const raw = atob(packed || "");
-  const view = new DataView(new ArrayBuffer(raw.length));
-  for (let i = 0; i < raw.length; i++) view.setUint8(i, raw.charCodeAt(i));
-  return view;
+// As in eics/report/packing.py: 91 letters; a share of 2942 steps and none, a cosine of 255 steps and none.
+const LETTERS = Array.from({ length: 94 }, (_, index) => String.fromCharCode(33 + index)).filter((letter) => !'"<\\'.includes(letter));
+const WORTH = new Map(LETTERS.map((letter, worth) => [letter, worth]));
+
+/** Shares and cosines of the edges, three letters each. */
+function pairs(packed, most) {
+  const share = [];
+  const cosine = [];
+  for (let i = 0; i < packed.length; i += 3) {
+    const number = (WORTH.get(packed[i]) * 91 + WORTH.get(packed[i + 1])) * 91 + WORTH.get(packed[i + 2]);
+    const [high, low] = [Math.floor(number / 256), number % 256];
+    share.push(high > 2941 ? NaN : most * (high / 2941) ** 4);
+    cosine.push(low > 254 ? NaN : low / 127 - 1);
+  }
+  return { share, cosine };
 }
 
 /** A half-precision number; browsers that can read one by themselves are still rare. */
@@ -31,13 +43,10 @@ function half(bits) {
 }
 
 function halves(packed) {
-  const view = bytes(packed);
-  return Array.from({ length: view.byteLength / 2 }, (_, i) => half(view.getUint16(2 * i, true)));
-}
-
-function singles(packed) {
-  const view = bytes(packed);
-  return Array.from({ length: view.byteLength / 4 }, (_, i) => view.getFloat32(4 * i, true));
+  if (!packed) return [];
+  const [most, letters] = packed;
+  const raw = atob(letters);
+  return Array.from({ length: raw.length / 2 }, (_, i) => (half(raw.charCodeAt(2 * i) + 256 * raw.charCodeAt(2 * i + 1)) / 32768) * most);
 }
 
 const decoded = new Map();
@@ -45,19 +54,32 @@ const decoded = new Map();
 /** The lists of a record, by edge or by node in the circuit's order; nan where there is no number. */
 function unpack(/** @type {Entry} */ record) {
   if (!decoded.has(record)) {
-    const lists = { share: halves(record.share).map((root) => Math.sign(root) * root ** 2), cosine: halves(record.cosine) };
-    for (const name of ["norm", "ei", "branch", "nodeShare", "nodeResidual"]) lists[name] = singles(record[name]);
-    if (record.curve) lists.dei = singles(record.curve.dei);
+    const lists = pairs(record.edges, record.most);
+    for (const name of ["norm", "ei", "branch", "nodeShare", "nodeResidual"]) lists[name] = halves(record[name]);
+    if (!record.nodeResidual && record.nodeTotal) lists.nodeResidual = lists.nodeShare.map((share) => share * record.nodeTotal);
+    lists.residual = lists.share.map((share) => share * (record.total ?? 0));
+    lists.dei = halves(record.curve?.dei);
     decoded.set(record, lists);
   }
   return decoded.get(record);
 }
 
-const PLACE = new Map(DATA.records.map((record, index) => [record, index]));
-const circuitOf = (record) => DATA.circuits[DATA.runs[record.run].circuit];
+const PLACE = new Map(RECORDS.map((record, index) => [record, index]));
+const runOf = (record) => DATA.runs[record.run];
+const circuitOf = (record) => DATA.circuits[runOf(record).circuit];
 const value = (record, name) => record.values[NUMBER[name]];
+const errorOf = (record, name) => record.errors?.[NUMBER[name]];
 const scored = (record) => value(record, "eics") !== null;
-const recordsOf = (run) => DATA.records.filter((record) => record.run === run);
+const recordsOf = (run) => RECORDS.filter((record) => record.run === run);
+const promptText = (record) => record.prompt ?? (record.tokens ? record.tokens.join("") : "");
+const labelOf = (record) => record.label ?? "no label";
+
+/** The same prompt in a run, or undefined. */
+function twin(record, run) {
+  if (record.run === run) return record;
+  const same = (other) => other.id === record.id && (promptText(other) === promptText(record) || !promptText(other) || !promptText(record));
+  return recordsOf(run).find(same);
+}
 
 function edgeName(circuit, index) {
   const [source, target, port] = circuit.edges[index];

@@ -6,27 +6,26 @@ const BINS = 44;
 const DOT = 3.4;
 
 const NAMES = {
-  eics: "EICS", c_sh: "C_sh", consistency: "1/(1+C_sh)", dei: "dEI (nats)", dei_norm: "emergence term",
-  ei_macro: "EI of the whole (nats)", emergence_ratio: "emergence ratio r", percentile: "percentile",
+  eics: "EICS", c_sh: "C_sh", dei: "dEI (nats)", dei_norm: "emergence term", ei_macro: "EI of the whole (nats)",
+  emergence_ratio: "emergence ratio r", percentile: "percentile",
 };
 
-function renderDistributions(records, labels, chosen, choose) {
-  const names = ["eics", "c_sh", "dei", "emergence_ratio", "dei_norm", "percentile"].filter((name) => records.some((record) => !missing(value(record, name))));
-  return names.slice(0, 4).map((name) => distribution(name, records, labels, chosen, choose));
+/** A figure for each number. `rows` are labels with their colours; one without a label takes everything. */
+function renderDistributions(records, rows, chosen, choose) {
+  const known = (name) => records.filter((record) => !missing(value(record, name)));
+  return Object.keys(NAMES).filter((name) => known(name).length).map((name) => distribution(name, known(name), rows, chosen, choose));
 }
 
-function distribution(name, records, labels, chosen, choose) {
-  const known = records.filter((record) => !missing(value(record, name)));
+function distribution(name, known, rows, chosen, choose) {
   const values = known.map((record) => value(record, name));
   const [low, high] = [Math.min(...values), Math.max(...values)];
   if (low === high) return el("figure", { class: "distribution" }, el("figcaption", {}, NAMES[name], el("small", {}, ` ${text(low)} on every prompt`)));
   const x = (number) => 12 + ((number - low) / (high - low)) * (WIDE - 24);
   const bin = (number) => Math.min(BINS - 1, Math.floor(((number - low) / (high - low)) * BINS));
-  const rows = labels.length ? labels : [null];
   const picture = svg("svg", { class: "spread", viewBox: `0 0 ${WIDE} ${rows.length * TALL + 20}`, role: "img", "aria-label": `Distribution of ${NAMES[name]}` });
-  for (const [index, label] of rows.entries()) {
-    const group = known.filter((record) => label === null || (record.label ?? "no label") === label);
-    picture.append(...spreadRow(group, name, x, bin, (index + 1) * TALL - 4, labelColour(index), chosen, choose));
+  for (const [index, { label, colour }] of rows.entries()) {
+    const group = known.filter((record) => label === null || labelOf(record) === label);
+    picture.append(...spreadRow(group, name, x, bin, (index + 1) * TALL - 4, colour, chosen, choose));
   }
   const base = rows.length * TALL;
   const ends = [low, (low + high) / 2, high];

@@ -23,8 +23,8 @@ function text(number, digits = 4) {
   if (number === 0) return "0";
   const size = Math.abs(number);
   if (size >= 1e6 || size < 1e-4) return tidy(number.toExponential(digits - 2));
-  if (size >= 1e4) return Math.round(number).toLocaleString("en-US").replace("-", "−");
-  return tidy(String(Number(number.toPrecision(digits))));
+  const rounded = Number(number.toPrecision(digits));
+  return tidy(size >= 1e4 ? rounded.toLocaleString("en-US") : String(rounded));
 }
 
 const tidy = (shown) => shown.replaceAll("-", "−").replace("e+", "e");

@@ -1,15 +1,25 @@
 // What is shown, and who is told when it changes.
 
-const state = { run: 0, record: null, other: null, term: null, hovered: null, limit: STEP, tab: "edge" };
+const state = { run: null, record: null, other: null, term: null, hovered: null, limit: STEP, tab: "edge" };
 
 const actions = {
   selected: () => state.term,
   listed: () => prompts.shown(),
   show(record) {
     if (!record) return;
-    const keep = state.record && circuitOf(state.record) === circuitOf(record);
-    Object.assign(state, { record, term: keep ? state.term : null, hovered: null, other: keep && state.other !== record ? state.other : null });
+    turnTo(record, state.other);
     prompts.mark();
+    prompt.render();
+  },
+  /** Another configuration: the same prompts, as far as it has them. */
+  run(run) {
+    const known = recordsOf(run);
+    const here = (record) => record && twin(record, run);
+    if (run !== state.run) Object.assign(state, { run, tab: DATA.runs[run].byNode ? "node" : "edge" });
+    turnTo(here(state.record) ?? known.find(scored) ?? known[0] ?? null, here(state.other));
+    renderRuns();
+    renderRun(DATA.runs[run]);
+    prompts.render();
     prompt.render();
   },
   compare(record) {
@@ -17,17 +27,14 @@ const actions = {
     prompt.render();
   },
   choose(term) {
-    state.term = term && state.term?.kind === term.kind && state.term.index === term.index ? state.term : term;
+    state.term = term;
     if (term && term.kind !== state.tab) actions.tab(term.kind);
     else prompt.mark();
   },
   hover(term, event) {
     const changed = term?.kind !== state.hovered?.kind || term?.index !== state.hovered?.index;
     state.hovered = term;
-    if (changed) {
-      markCircuit(state.record, state.term, state.hovered);
-      markCompare(state.hovered ?? state.term);
-    }
+    if (changed) prompt.point();
     tip(term, event);
   },
   limit(to) {
@@ -40,6 +47,14 @@ const actions = {
   },
 };
 
+/** What is chosen, and what it is compared with, stay where the circuit stays. */
+function turnTo(record, other) {
+  const same = (one) => one && record && circuitOf(one) === circuitOf(record);
+  const term = same(state.record) ? state.term : null;
+  Object.assign(state, { record, term, hovered: null, other: same(other) && other !== record && scored(other) ? other : null });
+  tip(null);
+}
+
 function tip(term, event) {
   const box = byId("tip");
   box.hidden = !term || !event;
@@ -49,22 +64,9 @@ function tip(term, event) {
   Object.assign(box.style, { left: `${Math.max(4, left)}px`, top: `${clamp(event.clientY + 14, 4, innerHeight - box.offsetHeight - 4)}px` });
 }
 
-function showRun(run) {
-  const id = state.record?.id;
-  state.run = run;
-  const records = recordsOf(run);
-  renderRuns();
-  renderRun(DATA.runs[run]);
-  state.record = records.find((record) => record.id === id) ?? records.find(scored) ?? records[0] ?? null;
-  Object.assign(state, { other: null, hovered: null, tab: DATA.runs[run].byNode ? "node" : "edge" });
-  prompts.render();
-  prompts.mark(false);
-  prompt.render();
-}
-
 function renderRuns() {
   byId("runs").replaceChildren(...(DATA.runs.length < 2 ? [] : DATA.runs.map((run, index) =>
-    el("button", { type: "button", role: "radio", "aria-checked": String(index === state.run), onclick: () => showRun(index) }, run.label))));
+    el("button", { type: "button", role: "radio", "aria-checked": String(index === state.run), onclick: () => actions.run(index) }, run.label))));
 }
 
 function setTheme(theme) {
@@ -73,7 +75,7 @@ function setTheme(theme) {
 }
 
 function redraw() {
-  if (DATA.runs.length) showRun(state.run);
+  if (DATA.runs.length) actions.run(state.run);
 }
 
 byId("title").append(DATA.title);
@@ -92,5 +94,5 @@ setTheme(keptTheme());
 renderNotes();
 const prompts = makePrompts(state, actions.show);
 const prompt = makePrompt(state, actions);
-if (DATA.runs.length) showRun(0);
+if (DATA.runs.length) actions.run(0);
 else byId("run").append(el("h2", {}, "The run"), el("p", { class: "card" }, "The file holds no record that can be read."));

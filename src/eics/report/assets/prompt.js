@@ -2,28 +2,25 @@
 
 function makePrompt(state, actions) {
   let tables = {};
+  let drawn = null;
 
   function render() {
     const record = state.record;
-    const place = byId("one");
-    if (!record) return place.replaceChildren(el("h2", {}, "One prompt"), el("p", { class: "card" }, "There is no record to show."));
-    const drawn = scored(record) ? drawCircuit(record, state.limit, actions) : null;
-    tables = scored(record) ? { edge: edgeTable(record, state.other, state.limit, actions), node: nodeTable(record, state.other, actions) } : {};
-    place.replaceChildren(
+    const known = record && scored(record);
+    drawn = known ? drawCircuit(record, state.limit, actions) : null;
+    tables = known ? { edge: edgeTable(record, state.other, actions), node: nodeTable(record, state.other, actions) } : {};
+    byId("one").replaceChildren(
       el("h2", {}, "One prompt"),
-      el("div", { class: "card" }, chooser(record), tokens(record), numbers(record), record.reason ? el("p", { class: "warning" }, record.reason) : null),
-      ...(scored(record) ? [
+      record ? el("div", { class: "card" }, chooser(record), tokens(record), configurations(record), numbers(record), record.reason ? el("p", { class: "warning" }, record.reason) : null) : el("p", { class: "card" }, "There is no record to show."),
+      ...(known ? [
         el("div", { class: "columns one" },
-          el("div", { class: "card" }, el("h3", {}, "The circuit"), drawn ? [thinning(record), circuitKey(drawn, record), el("div", { class: "picture" }, drawn.picture), el("p", { class: "dim" }, "Point at an edge or a node, or press Tab and use the arrow keys: up and down for edges, left and right for nodes, Escape to let go.")] : el("p", {}, "It cannot be drawn; the table has its edges.")),
-          el("div", { class: "stack beside" },
-            el("div", { class: "card detail", id: "detail", role: "status" }),
-            el("div", { class: "card", id: "terms" }))),
+          el("div", { class: "card" }, el("h3", {}, "The circuit"), picture(record)),
+          el("div", { class: "stack beside" }, el("div", { class: "card detail", id: "detail", role: "status" }), el("div", { class: "card", id: "terms" }))),
         el("div", { class: "columns half" },
-          el("div", { class: "card" }, el("h3", {}, "dEI over alpha"), record.curve ? [drawCurve(record), el("p", { class: "dim" }, record.curve.zeros.length ? "Vertical axis: linear near 0, logarithmic beyond." : "dEI does not cross 0 in this range. Vertical axis: linear near 0, logarithmic beyond.")] : el("p", { class: "dim" }, "The records hold no curve. Score with --curve to have it.")),
+          el("div", { class: "card" }, el("h3", {}, "dEI over alpha"), curve(record)),
           el("div", { class: "card" }, el("h3", {}, "Against another prompt, edge by edge"), comparison(record))),
       ] : []));
     showTab();
-    return undefined;
   }
 
   /** Only the table changes, so that the keyboard stays where it is. */
@@ -36,44 +33,59 @@ function makePrompt(state, actions) {
     const listed = actions.listed();
     const at = listed.indexOf(record);
     const step = (by) => actions.show(listed[clamp(at + by, 0, listed.length - 1)]);
-    const all = recordsOf(state.run);
     return el("div", { class: "tools" },
       el("button", { type: "button", onclick: () => step(-1), disabled: at <= 0, "aria-label": "Previous prompt" }, "‹"),
-      el("label", {}, "prompt", picker("pick", all, record, (chosen) => actions.show(chosen))),
+      el("label", {}, "prompt", picker("pick", recordsOf(state.run), record, actions.show)),
       el("button", { type: "button", onclick: () => step(1), disabled: at < 0 || at === listed.length - 1, "aria-label": "Next prompt" }, "›"),
-      el("label", {}, "against", picker("against", others(record), state.other, (chosen) => actions.compare(chosen), "no other")));
+      el("label", {}, "against", picker("against", others(record), state.other, actions.compare, "no other")));
   }
 
   /** What can be compared: records of the same circuit, those of this run first. */
   function others(record) {
-    const same = DATA.records.filter((other) => other !== record && scored(other) && circuitOf(other) === circuitOf(record));
+    const same = RECORDS.filter((other) => other !== record && scored(other) && circuitOf(other) === circuitOf(record));
     return same.sort((a, b) => (a.run !== record.run) - (b.run !== record.run));
   }
 
   function picker(id, records, chosen, choose, none) {
-    const name = (record) => cut(`${record.id}${record.run === state.run ? "" : ` (${DATA.runs[record.run].label})`}${promptText(record) ? `: ${promptText(record)}` : ""}`, 70);
-    return el("select", { id, onchange: (event) => choose(event.target.value === "" ? null : DATA.records[Number(event.target.value)]) },
+    const name = (record) => cut(`${record.id}${record.run === state.run ? "" : ` (${runOf(record).label})`}${promptText(record) ? `: ${promptText(record)}` : ""}`, 70);
+    return el("select", { id, onchange: (event) => choose(event.target.value === "" ? null : RECORDS[Number(event.target.value)]) },
       none ? el("option", { value: "" }, none) : null, records.map((record) => el("option", { value: PLACE.get(record), selected: record === chosen }, name(record))));
   }
 
   function tokens(record) {
-    const kept = DATA.runs[record.run].options.positions;
-    const out = (index, length) => (kept === "no_sink" && index === 0) || (kept === "last" && index < length - 1);
-    if (!record.tokens) return record.prompt ? el("p", { class: "prompt" }, record.prompt) : null;
-    return el("p", { class: "prompt", "aria-label": record.prompt ?? record.tokens.join("") }, record.tokens.map((token, index) =>
-      el("span", { class: `token${out(index, record.tokens.length) ? " out" : ""}`, "data-position": index, title: `position ${index}${out(index, record.tokens.length) ? ", left out of the run" : ""}` }, token.replaceAll("\n", "⏎"))),
-    record.answer ? el("span", { class: "answer" }, "→", el("b", {}, record.answer)) : null, record.label !== undefined ? el("span", { class: "dim" }, ` label: ${record.label}`) : null);
+    const kept = runOf(record).positions;
+    const length = record.tokens?.length;
+    const out = (index) => (kept === "no_sink" && index === 0) || (kept === "last" && index < length - 1);
+    const token = (said, index) => el("span", { class: `token${out(index) ? " out" : ""}`, "data-position": index, title: `position ${index}${out(index) ? ", left out of the run" : ""}` }, said.replaceAll("\n", "⏎"));
+    const shown = record.tokens ? record.tokens.map(token) : promptText(record);
+    const answer = record.answer ? el("span", { class: "answer" }, "→", el("b", {}, record.answer)) : null;
+    const label = record.label === undefined ? null : el("span", { class: "dim" }, ` label: ${record.label}`);
+    return shown || answer || label ? el("p", { class: "prompt", "aria-label": promptText(record) }, shown, answer, label) : null;
+  }
+
+  /** The same prompt in every configuration: their numbers side by side, one click from one to the other. */
+  function configurations(record) {
+    const twins = DATA.runs.map((_, run) => twin(record, run)).filter(Boolean);
+    const said = (one) => (scored(one) ? `EICS ${text(value(one, "eics"))}, C_sh ${text(value(one, "c_sh"))}` : one.status);
+    return twins.length < 2 ? null : el("div", { class: "twins", role: "radiogroup", "aria-label": "This prompt's configuration" }, twins.map((one) =>
+      el("button", { type: "button", role: "radio", "aria-checked": String(one === record), onclick: () => actions.run(one.run) }, el("b", {}, runOf(one).label), el("small", {}, said(one)))));
   }
 
   function numbers(record) {
     const tile = (name) => {
-      const error = record.errors?.[name];
-      const against = state.other ? el("small", {}, `${cut(String(state.other.id), 12)}: ${text(value(state.other, name))}`) : null;
+      const error = errorOf(record, name);
+      const against = state.other ? el("small", {}, `${nameOf(state.other, record, 12)}: ${text(value(state.other, name))}`) : null;
       return missing(value(record, name)) ? null : el("div", { class: "tile" }, el("span", {}, NAMES[name]), el("b", {}, text(value(record, name))), error ? el("small", {}, `± ${text(error, 2)}`) : null, against);
     };
-    const told = (name) => name !== "share_position_0" || DATA.runs[record.run].options.positions === "all";
-    const more = Object.entries(record.more ?? {}).filter(([name]) => told(name)).map(([name, number]) => el("div", { class: "tile minor" }, el("span", {}, MORE[name] ?? name), el("b", {}, name.startsWith("share") ? percent(number) : text(number))));
-    return el("div", { class: "tiles" }, ["eics", "c_sh", "dei", "ei_macro", "emergence_ratio", "percentile"].map(tile), more);
+    const told = ([name]) => name !== "share_position_0" || runOf(record).positions === "all";
+    const minor = ([name, number]) => el("div", { class: "tile minor" }, el("span", {}, MORE[name] ?? name), el("b", {}, name.startsWith("share") ? percent(number) : text(number)));
+    return el("div", { class: "tiles" }, Object.keys(NAMES).map(tile), Object.entries(record.more ?? {}).filter(told).map(minor));
+  }
+
+  function picture(record) {
+    if (!drawn) return el("p", {}, "It cannot be drawn; the table has its edges.");
+    return [thinning(record), drawn.key, el("div", { class: "picture" }, drawn.picture),
+      el("p", { class: "dim" }, "Point at an edge or a node, or press Tab and use the arrow keys: up and down for edges, left and right for nodes, Escape to let go.")];
   }
 
   function thinning(record) {
@@ -82,8 +94,9 @@ function makePrompt(state, actions) {
     const carried = order.slice(0, state.limit).reduce((sum, index) => sum + unpack(record).share[index], 0);
     const ask = (name, to) => el("button", { type: "button", class: "quiet", onclick: () => actions.limit(to) }, name);
     const left = order.length - state.limit;
-    return el("p", { class: "thin", id: "thin" }, left > 0 ? `Showing the ${state.limit} worst of ${order.length} edges, which make ${percent(carried)} of the inconsistency; the others are faint. ` : `Showing all ${order.length} edges. `,
-      left > 0 ? [ask(`${Math.min(STEP, left)} more`, state.limit + STEP), ask("all", order.length)] : ask("fewer", STEP));
+    return el("p", { class: "thin", id: "thin" },
+      left > 0 ? `Showing the ${state.limit} worst of ${order.length} edges (${percent(Math.min(carried, 0.999))} of the inconsistency); the others are faint until chosen.` : `Showing all ${order.length} edges.`,
+      left > 0 ? [ask(`${Math.min(STEP, left)} more`, state.limit + STEP), ask("all", order.length)] : null, state.limit > STEP ? ask("fewer", STEP) : null);
   }
 
   function tabs() {
@@ -91,29 +104,44 @@ function makePrompt(state, actions) {
     return el("div", { class: "tabs", role: "tablist" }, tab("edge", "Edges"), tab("node", "Nodes"));
   }
 
-  function comparison(record) {
-    if (!state.other) return el("p", { class: "dim" }, "Choose another prompt above, after “against”: the table gets both shares and their difference, and here is a point for each edge.");
-    return [drawCompare(record, state.other, actions), el("p", { class: "dim" }, "On the line both prompts agree; above it the edge is worse on the other prompt. Axes are square roots.")];
+  function curve(record) {
+    if (!record.curve) return el("p", { class: "dim" }, "The records hold no curve. Score with --curve to have it.");
+    const crosses = record.curve.zeros ? "" : "dEI does not cross 0 in this range. ";
+    return [drawCurve(record), el("p", { class: "dim" }, crosses, "Vertical axis: linear near 0, logarithmic beyond.")];
   }
 
+  function comparison(record) {
+    if (!state.other) return el("p", { class: "dim" }, "Choose another prompt above, after “against”: the table gets both shares and their difference, and here is a point for each edge.");
+    return [drawCompare(record, state.other, actions), el("p", { class: "dim" }, "On the line both agree; above it the edge is worse on the vertical one. Axes are square roots.")];
+  }
+
+  /** Shows what is chosen, in the picture, the table, the card and the prompt. */
   function mark() {
     if (!state.record || !scored(state.record)) return;
-    markCircuit(state.record, state.term, state.hovered);
-    markCompare(state.hovered ?? state.term);
+    point();
     tables[state.tab].mark(state.term?.kind === state.tab ? state.term.index : null);
-    const box = byId("detail");
-    const shown = state.hovered ?? state.term;
-    box.replaceChildren(...(shown ? describe(state.record, shown) : worst(state.record)).flat(9));
-    const at = shown?.kind === "node" ? circuitOf(state.record).nodes[shown.index][4] : null;
+    byId("detail").replaceChildren(...(state.term ? describe(state.record, state.term) : worst(state.record)).flat(9));
+    const at = state.term?.kind === "node" ? circuitOf(state.record).nodes[state.term.index][4] : null;
     for (const token of document.querySelectorAll(".token")) token.classList.toggle("lit", Boolean(at?.includes(Number(token.dataset.position))));
   }
 
-  function worst(record) {
-    const named = edgesByShare(record).slice(0, 3).map((index) => `${edgeName(circuitOf(record), index)} (${percent(unpack(record).share[index])})`);
-    return [el("b", {}, "Worst edges"), el("p", {}, named.join(", ")), el("p", { class: "dim" }, "Choose an edge or a node to see its numbers here.")];
+  /** Shows what is under the mouse. */
+  function point() {
+    drawn?.mark(state.term, state.hovered);
+    markCompare(state.hovered ?? state.term);
   }
 
-  return { render, mark, showTab };
+  function worst(record) {
+    const lists = unpack(record);
+    const byNode = runOf(record).byNode;
+    const nodes = () => [...lists.nodeShare.keys()].filter((i) => !Number.isNaN(lists.nodeShare[i])).sort((a, b) => lists.nodeShare[b] - lists.nodeShare[a]);
+    const named = byNode
+      ? nodes().slice(0, 3).map((i) => `${circuitOf(record).nodes[i]?.[0]} (${percent(lists.nodeShare[i])})`)
+      : edgesByShare(record).slice(0, 3).map((i) => `${edgeName(circuitOf(record), i)} (${percent(lists.share[i])})`);
+    return [el("b", {}, byNode ? "Worst nodes" : "Worst edges"), el("p", {}, named.join(", ")), el("p", { class: "dim" }, "Choose an edge or a node to see its numbers here.")];
+  }
+
+  return { render, mark, point, showTab };
 }
 
 const MORE = { length: "positions", share_position_0: "first token's share", kernel_dim: "kernel dimension", lambda2: "λ₂", spectral_gap: "spectral gap", projection_distance: "distance to a section" };

@@ -25,7 +25,7 @@ function renderRun(run) {
   );
 }
 
-const warning = ({ title, text: said }) => el("p", { class: "warning" }, el("b", {}, title), " ", said);
+const warning = ({ title, text: said }) => el("p", { class: "warning" }, el("b", {}, `${title}.`), " ", said);
 
 function renderNotes() {
   const box = byId("notes");

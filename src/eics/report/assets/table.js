@@ -1,21 +1,25 @@
 // A table whose rows can be sorted by any column and chosen with mouse or keyboard.
 
+const PAGE = 400; // rows that are shown before one asks for more
+
 /**
+ * `sorting` keeps the column by which rows are sorted, and outlives the table: the next one is sorted alike.
  * @param {{caption: string, columns: {name: string, title?: string, of: (row) => any, show?: (row) => any,
- *   number?: boolean, wide?: boolean}[], key: (row) => any, choose: (row) => void, hover?: (row|null) => void, most?: number}} options
+ *   number?: boolean, wide?: boolean}[], sorting: {name?: string, down?: boolean}, key: (row) => any,
+ *   choose: (row) => void, hover?: (row|null) => void}} options
  */
 function makeTable(options) {
-  const state = { sort: -1, down: true, rows: [], shown: [], most: options.most || 400, current: null };
+  const { columns, sorting } = options;
+  const state = { rows: [], shown: [], most: PAGE, current: null };
   const head = el("tr");
   const body = el("tbody");
-  const more = el("button", { type: "button", class: "quiet more", hidden: true, onclick: () => show((state.most += 400)) });
+  const more = el("button", { type: "button", class: "quiet more", hidden: true, onclick: () => show((state.most += PAGE)) });
   const table = el("table", { class: "grid" }, el("caption", { class: "unseen" }, options.caption), el("thead", {}, head), body);
   const frame = el("div", { class: "frame" }, table, more);
 
-  for (const [index, column] of options.columns.entries()) {
+  for (const column of columns) {
     const sort = () => {
-      state.down = state.sort === index ? !state.down : Boolean(column.number);
-      state.sort = index;
+      Object.assign(sorting, { name: column.name, down: sorting.name === column.name ? !sorting.down : Boolean(column.number) });
       show();
     };
     const button = el("button", { type: "button", onclick: sort, title: column.title || null }, column.name, el("i", { "aria-hidden": "true" }));
@@ -23,11 +27,11 @@ function makeTable(options) {
   }
 
   function sorted() {
-    if (state.sort < 0) return state.rows;
-    const { of } = options.columns[state.sort];
-    const side = state.down ? -1 : 1;
+    const by = columns.find((column) => column.name === sorting.name);
+    if (!by) return state.rows;
+    const side = sorting.down ? -1 : 1;
     // What has no value goes last, whichever way the others run.
-    return state.rows.map((row) => [row, of(row)]).sort(([, a], [, b]) => {
+    return state.rows.map((row) => [row, by.of(row)]).sort(([, a], [, b]) => {
       if (missing(a) || missing(b)) return missing(a) - missing(b);
       return side * (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
     }).map(([row]) => row);
@@ -35,18 +39,18 @@ function makeTable(options) {
 
   function show() {
     for (const [index, cell] of [...head.children].entries())
-      cell.setAttribute("aria-sort", index !== state.sort ? "none" : state.down ? "descending" : "ascending");
+      cell.setAttribute("aria-sort", columns[index].name !== sorting.name ? "none" : sorting.down ? "descending" : "ascending");
     state.shown = sorted();
     const rows = state.shown.slice(0, state.most);
     body.replaceChildren(...rows.map(makeRow));
     const left = state.shown.length - rows.length;
     more.hidden = left === 0;
-    more.textContent = `${left} more rows: show 400 of them`;
+    more.textContent = `${left} more rows: show ${Math.min(left, PAGE)} of them`;
     mark(state.current, false);
   }
 
   function makeRow(row) {
-    const cells = options.columns.map((column) => el("td", { class: [column.number && "number", column.wide && "wide"].filter(Boolean).join(" ") || null }, column.show ? column.show(row) : column.of(row)));
+    const cells = columns.map((column) => el("td", { class: [column.number && "number", column.wide && "wide"].filter(Boolean).join(" ") || null }, column.show ? column.show(row) : column.of(row)));
     return el("tr", {
       "data-key": String(options.key(row)), tabindex: "-1",
       onclick: () => options.choose(row),
@@ -57,14 +61,17 @@ function makeTable(options) {
   /** Shows which row is chosen; the chosen one is where the keyboard enters the table. */
   function mark(key, into = true) {
     state.current = key;
-    const wanted = String(key);
-    let found = null;
-    for (const row of body.children) {
-      const here = row.dataset.key === wanted;
-      row.setAttribute("aria-selected", String(here));
-      row.tabIndex = -1;
-      if (here) found = row;
+    const place = state.shown.findIndex((row) => options.key(row) === key);
+    if (into && place >= state.most) {
+      state.most = place + 1;
+      show();
     }
+    for (const row of body.children) {
+      row.setAttribute("aria-selected", "false");
+      row.tabIndex = -1;
+    }
+    const found = body.children[place];
+    found?.setAttribute("aria-selected", "true");
     const entry = found || body.firstElementChild;
     if (entry) entry.tabIndex = 0;
     if (found && into) reveal(frame, found);
@@ -86,10 +93,6 @@ function makeTable(options) {
     set(rows) {
       state.rows = rows;
       show();
-    },
-    sortBy(index, down) {
-      state.sort = index;
-      state.down = down;
     },
     shown: () => state.shown,
   };
