@@ -24,7 +24,9 @@ def place(tmp_path_factory):
 
 
 def run(*arguments):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments], env={"COLUMNS": "80"})
+    assert "--json" in arguments or max(map(len, result.stdout.splitlines()), default=0) <= 80
+    return result
 
 
 def test_from_task_to_circuit_to_curve(place, tmp_path):
@@ -52,6 +54,8 @@ def test_from_task_to_circuit_to_curve(place, tmp_path):
     assert record["points"][-1]["faithfulness"]["value"] == pytest.approx(1.0, abs=1e-4)
     assert record["cpr"] is not None
     assert "CPR" in result.output
+    result = run("circuit", "faithfulness", tmp_path / "all.json", *about, "--shares", "0.1,1", "--json")
+    assert json.loads(result.stdout) == record
 
     picture = tmp_path / "curve.svg"
     result = run(

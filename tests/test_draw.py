@@ -285,6 +285,7 @@ def test_the_record_shown_is_the_one_asked_for_and_named(chain, tmp_path):
     assert "Prompt b, preset well-posed: EICS 0.25, C_sh 0.75" in " ".join(texts(out))
     assert "Mine" in texts(out)
     assert "Prompt b, preset well-posed" in run(chain, out, "--record", records, "--preset", "well-posed").output
+    assert run(chain, out, "--record", records, "--quiet").output == ""
     assert [word for word in texts(out) if word.startswith("edges: share")]
 
 

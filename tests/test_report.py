@@ -176,9 +176,25 @@ def test_runs_are_told_apart():
     assert [run["label"] for run in data["runs"]] == ["Literal (preset paper)", "Well-posed"]
     assert [run["byNode"] for run in data["runs"]] == [False, True]
     assert len(data["circuits"]) == 1
-    other = report_data([*usual_scores(), make_score(make_circuit(2), "x", 1, model="another")])
-    assert len({run["label"] for run in other["runs"]}) == len(other["runs"]) == 3
+    other = report_data([*usual_scores(), make_score(make_circuit(2), "x", 1, model="folder/another")])
+    labels = ["Literal (preset paper), made-up", "Well-posed", "Literal (preset paper), another"]
+    assert [run["label"] for run in other["runs"]] == labels
     assert len(other["circuits"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "labels"),
+    [
+        ({"circuit": {"name": "b.json", "sha256": "b"}}, ["made-up.json", "b.json"]),
+        ({"circuit": {"name": "made-up.json", "sha256": "b"}}, ["made-up.json 1", "made-up.json 2"]),
+        ({"mode": "exact"}, ["lanczos", "exact"]),
+        ({"seed": 5}, ["seed 0", "seed 5"]),
+    ],
+)
+def test_runs_are_called_by_what_differs(changes, labels):
+    score = make_score(make_circuit(1, 1), 0, 1)
+    runs = report_data([score, replace(score, **changes)])["runs"]
+    assert [run["label"] for run in runs] == [f"Literal (preset paper), {label}" for label in labels]
 
 
 def test_records_that_say_little_join_the_run_that_fits():
@@ -215,6 +231,10 @@ def lines(tmp_path, *texts):
     return path
 
 
+def edge(target, share):
+    return {"source": "input", "target": target, "port": None, "residual": 1.0, "share": share}
+
+
 def line(**changes):
     record = make_score(make_circuit(1, 1), "good", 3).to_record() | changes
     return json.dumps({key: value for key, value in record.items() if value != "DROP"}) + "\n"
@@ -235,7 +255,23 @@ def line(**changes):
         (line(c_sh="DROP", dei="many"), "Line 2: the numbers c_sh, dei cannot be read.", 1),
         (line(eics=float("nan")), "Line 2: the number eics cannot be read.", 1),
         (line(alpha=[1]), "Line 2: alpha is not a finite number.", 1),
-        (line(edges=[{"source": "input"}, 3]), "Line 2: 2 of 2 edges lack a field; left out.", 1),
+        (line(edges="DROP"), "Line 2: the field 'edges' is missing.", 1),
+        (line(alpha="DROP", mode="DROP"), "Line 2: the fields 'alpha', 'mode' are missing.", 1),
+        (
+            line(edges=[{"source": "input"}, 3]),
+            "Line 2: 2 of 2 edges lack a field or have a number that cannot be; left out.",
+            1,
+        ),
+        (
+            line(edges=[{"residual": 1.0, "share": 1.0}]),
+            "Line 2: 1 of 1 edges lack a field or have a number that cannot be; left out.",
+            1,
+        ),
+        (
+            line(edges=[edge("m0", 1.0), edge("m1", -0.5)]),
+            "Line 2: 1 of 2 edges lack a field or have a number that cannot be; left out.",
+            1,
+        ),
         (line(edges="none"), "Line 2: edges cannot be read.", 1),
         (line(norms={"m0": "big"}), "Line 2: a part of norms cannot be read.", 1),
         (line(curve={"alpha": [1, 2], "dei": [1]}), "Line 2: the curve cannot be read.", 1),

@@ -31,6 +31,7 @@ _PROMPT = 60  # letters of the prompt in the picture
     help="With more, the most important are drawn in full, and the picture says so.",
 )
 @click.option("--title", help="Of the picture.  [default: the circuit's name]")
+@click.option("--quiet", is_flag=True, help="Print nothing.")
 @cut_options
 def draw(
     file: str,
@@ -40,6 +41,7 @@ def draw(
     preset: str | None,
     max_edges: int,
     title: str | None,
+    quiet: bool,
     **cut_by: Any,
 ) -> None:
     """Draws a circuit: layers upwards, width by attribution, colour by inconsistency.
@@ -73,7 +75,7 @@ def draw(
         title="\n".join(lines),
     )
     save(figure, out)
-    for line in [*notes, *lines[1:], f"Written to {out}."]:
+    for line in () if quiet else (*notes, *lines[1:], f"Written to {out}."):
         click.echo(line)
 
 

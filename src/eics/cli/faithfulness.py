@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The numbers, as JSON.")
 @click.option("--picture", type=click.Path(dir_okay=False, path_type=Path), help="The curve: .png, .pdf or .svg.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the resampling of prompts.")
+@click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON instead of a table.")
 @click.option("--quiet", is_flag=True, help="Print nothing.")
 def faithfulness(
     file: str,
@@ -34,6 +35,7 @@ def faithfulness(
     shares: str | None,
     out: Path | None,
     picture: Path | None,
+    as_json: bool,
     quiet: bool,
     dtype: str | None,
     device: str | None,
@@ -63,14 +65,17 @@ def faithfulness(
     read = read_task(task, loaded, limit)
     with track("pairs", len(read.pairs), quiet=quiet) as tick:
         found = measure(loaded, read, circuits, tick=tick, **how)
+    about = {"circuit": file, "model": model, "task": task, "metric": how["metric"], "ablation": how["ablation"]}
+    record = json.dumps({**about, **found.to_record()}, indent=1)
     if out is not None:
-        about = {"circuit": file, "model": model, "task": task, "metric": how["metric"], "ablation": how["ablation"]}
-        out.write_text(json.dumps({**about, **found.to_record()}, indent=1) + "\n", encoding="utf-8")
+        out.write_text(record + "\n", encoding="utf-8")
     if picture is not None:
         from eics.plots import faithfulness_figure, save
 
         save(faithfulness_figure(found, f"{file}, {task}: {how['metric']}, {how['ablation']} ablation"), picture)
-    if not quiet:
+    if as_json and not quiet:
+        click.echo(record)
+    elif not quiet:
         from eics.cli.tables import faithfulness_table
 
         screen = console()

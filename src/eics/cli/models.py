@@ -16,9 +16,10 @@ def list_models() -> None:
 
     for name, source in SOURCES.items():
         folder = fetched(name)
-        click.echo(f"{name:<12} {'fetched' if folder else 'not fetched':<12} {source.about}")
+        click.echo(f"{name}: {'fetched' if folder else 'not fetched'}")
+        click.echo(click.wrap_text(source.about, 78, "  ", "  "))
         if folder:
-            click.echo(f"{'':<25} {folder}")
+            click.echo(f"  {folder}")
 
 
 @models.command()

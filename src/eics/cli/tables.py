@@ -34,7 +34,7 @@ def score_table(scores: Sequence[Score], title: str) -> "Table":
     by_node = any(score.nodes for score in scores)
     table = _table("id", "EICS", "C_sh", "dEI", "dEI_norm", title=title)
     table.add_column("status", no_wrap=True)
-    table.add_column(f"worst {'nodes' if by_node else 'edges'} (share of C_sh)", overflow="fold")
+    table.add_column(f"worst {'nodes' if by_node else 'edges'} of C_sh", overflow="fold")
     for score in scores:
         numbers = [_cell(getattr(score, name)) for name in ("eics", "c_sh", "dei", "dei_norm")]
         table.add_row(escape(str(score.id)), *numbers, score.status, escape(_worst(score)))
@@ -103,15 +103,15 @@ def _worst(score: Score) -> str:
     if score.c_sh is None or score.c_sh < _ROUNDING:
         return "none: consistent to rounding"
     if score.nodes:
-        return ", ".join(f"{term.node} {term.share:.0%}" for term in score.nodes[:_WORST])
-    return ", ".join(f"{edge} {edge.share:.0%}" for edge in score.edges[:_WORST])
+        return ", ".join(f"{term.node}:{term.share:.0%}" for term in score.nodes[:_WORST])
+    return ", ".join(f"{edge}:{edge.share:.0%}" for edge in score.edges[:_WORST])
 
 
 def _table(*numbers: str, title: str) -> "Table":
     from rich.box import SIMPLE
     from rich.table import Table
 
-    table = Table(title=title, box=SIMPLE, title_justify="left", pad_edge=False)
+    table = Table(title=title, box=SIMPLE, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     return table
@@ -120,4 +120,4 @@ def _table(*numbers: str, title: str) -> "Table":
 def _cell(value: float | None) -> str:
     if value is None:
         return ""
-    return f"{value:.4f}" if abs(value) < 100 else f"{value:.5g}"
+    return f"{value:.4f}" if abs(value) < 100 else f"{value:.4g}"

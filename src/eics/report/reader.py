@@ -22,6 +22,9 @@ _TEXTS = (
     "prompt", "answer", "reason",
 )  # fmt: skip
 _MAPS = ("ei_parts", "stderr", "norms")
+_FIELDS = (
+    "edges", "ei_parts", "alpha", "mode", "linearization", "residual", "parts", "metric", "emergence", "positions",
+)  # fmt: skip
 _NAMED = 6  # lines in a note before "..."
 
 
@@ -149,6 +152,9 @@ class _Record:
             return "failed"
         if missing:
             self.say(f"the number{'s' * (len(missing) > 1)} {', '.join(missing)} cannot be read")
+        absent = [name for name in _FIELDS if name not in self.raw]
+        if absent:
+            self.say(f"the field{'s' * (len(absent) > 1)} {', '.join(map(repr, absent))} {_is(absent)} missing")
         if status in STATUSES:
             return str(status)
         self.say(f"the status {status!r} is not known" if "status" in self.raw else "the field 'status' is missing")
@@ -184,13 +190,15 @@ class _Record:
         found = []
         for term in listed if isinstance(listed, list) else []:
             numbers = {key: _finite(term.get(key)) for key in (*needed, *optional)} if isinstance(term, dict) else {}
-            if any(numbers.get(key) is None for key in needed) or not all(isinstance(term[k], str) for k in texts):
+            if any(numbers.get(key) is None for key in needed) or not all(isinstance(term.get(k), str) for k in texts):
+                continue
+            if name == "edges" and min(numbers["residual"] or 0.0, numbers["share"] or 0.0) < 0:
                 continue
             port = {"port": term["port"] if isinstance(term.get("port"), str) else None} if "target" in texts else {}
             found.append({key: term[key] for key in texts} | port | numbers)
         lost = len(listed) - len(found) if isinstance(listed, list) else 0
         if lost:
-            self.say(f"{lost} of {len(listed or ())} {name} lack a field; left out")
+            self.say(f"{lost} of {len(listed or ())} {name} lack a field or have a number that cannot be; left out")
         elif listed is not None and not isinstance(listed, list):
             self.say(f"{name} cannot be read")
         return found
@@ -220,6 +228,10 @@ class _Record:
         kept = self.raw.get("node_positions")
         items = kept.items() if isinstance(kept, dict) else ()
         return {str(node): [t for t in some if isinstance(t, int)] for node, some in items if isinstance(some, list)}
+
+
+def _is(names: list[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 def _finite(value: Any) -> float | None:

@@ -1,6 +1,6 @@
 """Records of one model, circuit and configuration: what the page calls a run, and what it says of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,21 +69,32 @@ def find_runs(scores: Sequence[Score], circuits: Circuits) -> list[Run]:
             key = (None, circuits.number(score))
             fits = runs.setdefault(key, Run(used, score.model, circuits.number(score)))
         fits.scores.append(score)
-    return _named(list(runs.values()))
+    return _named(list(runs.values()), circuits)
 
 
-def _named(runs: list[Run]) -> list[Run]:
-    """Names that tell the runs apart: a preset's, else what differs from the paper's options."""
+def _named(runs: list[Run], circuits: Circuits) -> list[Run]:
+    """Names that tell the runs apart: a preset's, else what differs from the paper's options, and what else differs."""
     for run in runs:
         said = any(value is not None for value in run.used.values())
         preset = next((name for name in PRESETS if said and not changes_of(name, run.used)), None)
         run.label = _LABELS[preset] if preset else ", ".join(changes_of("paper", run.used)) or "Configuration"
-    for name in ("mode", "model", "circuit", "seed"):
-        labels = [run.label for run in runs]
-        for run in runs:
-            if labels.count(run.label) > 1:
-                run.label += f", {name} {run.used.get(name, getattr(run, name, None))}"
+    for more in (_model, _circuit(circuits), lambda run: run.used["mode"], lambda run: f"seed {run.used['seed']}"):
+        for label in {run.label for run in runs}:
+            alike = [run for run in runs if run.label == label]
+            if len({more(run) for run in alike}) > 1:
+                for run in alike:
+                    run.label += f", {more(run)}"
     return runs
+
+
+def _model(run: Run) -> str:
+    return last_name(run.model) if run.model else "no model"
+
+
+def _circuit(circuits: Circuits) -> Callable[[Run], str]:
+    """How a run's circuit is called; two of one name get their numbers."""
+    names = [last_name(seen.name or "a circuit") for seen in circuits.seen]
+    return lambda run: names[run.circuit] + (f" {run.circuit + 1}" if names.count(names[run.circuit]) > 1 else "")
 
 
 def last_name(path: str) -> str:

@@ -36,9 +36,10 @@ function chosenAlpha(record, x, y) {
   const [at, dei] = [x(record.alpha), value(record, "dei")];
   const side = at > width - 160 ? "end" : "start";
   const below = y(dei) < (top + height - bottom) / 2;
+  const said = missing(dei) ? "" : `: ${text(dei, 3)} nats`;
   return svg("g", { class: "chosen" },
-    svg("line", { x1: at, x2: at, y1: top, y2: height - bottom }), svg("circle", { cx: at, cy: y(dei), r: 4.5 }),
-    svg("text", { x: at + (side === "end" ? -6 : 6), y: below ? height - bottom - 10 : top + 12, "text-anchor": side }, `alpha ${text(record.alpha, 3)}: ${text(dei, 3)} nats`));
+    svg("line", { x1: at, x2: at, y1: top, y2: height - bottom }), missing(dei) ? null : svg("circle", { cx: at, cy: y(dei), r: 4.5 }),
+    svg("text", { x: at + (side === "end" ? -6 : 6), y: below ? height - bottom - 10 : top + 12, "text-anchor": side }, `alpha ${text(record.alpha, 3)}${said}`));
 }
 
 /** Zero and round numbers far enough apart to be read. */

@@ -83,7 +83,7 @@ function makePrompt(state, actions) {
   }
 
   function picture(record) {
-    if (!drawn) return el("p", {}, "It cannot be drawn; the table has its edges.");
+    if (!drawn) return el("p", {}, circuitOf(record).edges.length ? "It cannot be drawn; the table has its edges." : "The records hold no edges.");
     return [thinning(record), drawn.key, el("div", { class: "picture" }, drawn.picture),
       el("p", { class: "dim" }, "Point at an edge or a node, or press Tab and use the arrow keys: up and down for edges, left and right for nodes, Escape to let go.")];
   }

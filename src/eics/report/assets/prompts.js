@@ -14,14 +14,14 @@ function makePrompts(state, choose) {
   const spread = el("div", { class: "distributions" });
   let table = null;
 
-  const labelMark = (label) => el("span", { class: "label" }, split && el("i", { style: { background: labelColour(labels.indexOf(label)) } }), label);
+  const labelMark = (label) => el("span", { class: "label" }, split && el("i", { style: { background: labelColour(labels.indexOf(label)) } }), cut(label, 30));
 
   function columns(records) {
     const has = (name) => records.some((record) => !missing(value(record, name)));
     const number = (name, title, short = NAMES[name]) => has(name) && { name: short, title, number: true, of: (record) => value(record, name), show: (record) => shownNumber(record, name) };
     return [
-      { name: "prompt", wide: true, of: (record) => String(record.id), show: (record) => [el("b", {}, String(record.id)), " ", el("span", { class: "dim" }, cut(promptText(record), 90))] },
-      records.some((record) => record.answer !== undefined) && { name: "answer", of: (record) => record.answer ?? null, show: (record) => record.answer ?? "" },
+      { name: "prompt", wide: true, of: (record) => String(record.id), show: (record) => [el("b", {}, cut(String(record.id), 60)), " ", el("span", { class: "dim" }, cut(promptText(record), 90))] },
+      records.some((record) => record.answer !== undefined) && { name: "answer", of: (record) => record.answer ?? null, show: (record) => cut(record.answer ?? "", 30) },
       labelled && { name: "label", of: (record) => record.label ?? null, show: (record) => labelMark(labelOf(record)) },
       number("eics", "The score: emergence term / (1 + C_sh)"),
       number("c_sh", "What is not explained along the circuit; 0 is all explained"),
@@ -63,7 +63,7 @@ function makePrompts(state, choose) {
     SHOWN[name] = event.target.value;
     filterRows();
   };
-  const filter = (name, choices) => el("label", {}, name, el("select", { onchange: ask(name), id: `filter-${name}` }, el("option", { value: "" }, "all"), choices.map((choice) => el("option", {}, choice))));
+  const filter = (name, choices) => el("label", {}, name, el("select", { onchange: ask(name), id: `filter-${name}` }, el("option", { value: "" }, "all"), choices.map((choice) => el("option", { value: choice }, cut(choice, 30)))));
   byId("all").replaceChildren(
     el("h2", {}, "All prompts"),
     el("div", { class: "columns prompts" },
