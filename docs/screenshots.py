@@ -1,4 +1,4 @@
-"""Pictures of a report for the docs: the overview in light, one prompt in dark.
+"""Pictures of a report for the docs, from the records that `make demo` leaves.
 
     python docs/screenshots.py report.html docs
 
@@ -13,42 +13,65 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
+WIDTH = 1440
+BAR = 56  # pixels of the bar at the top, which stays when the page scrolls
 
-def overview(page: Page, out: Path) -> None:
+
+def overview(page: Page) -> None:
     """The run and all prompts."""
     height = page.evaluate("document.getElementById('one').offsetTop - 14")
-    page.set_viewport_size({"width": 1440, "height": height})
-    page.screenshot(path=out)
+    page.set_viewport_size({"width": WIDTH, "height": height})
 
 
-def one_prompt(page: Page, out: Path) -> None:
-    """One prompt against another, with its worst node chosen."""
-    page.set_viewport_size({"width": 1440, "height": 1200})
-    page.select_option("#against", index=6)
-    page.locator("#tab-node").click()
-    page.locator("#terms tbody tr").nth(5).click()
+def one_prompt(page: Page) -> None:
+    """One prompt with the edges of a head that is chosen."""
+    page.set_viewport_size({"width": WIDTH, "height": 1200})
+    page.select_option("#pick", label="eiffel: The Eiffel Tower is located in the city of")
+    page.locator("#circuit .node", has_text="a24.h4").click()
+    show(page, "#one", ".columns.one")
+
+
+def against(page: Page) -> None:
+    """The curve, and the same prompt against another."""
+    page.select_option("#pick", label="eiffel: The Eiffel Tower is located in the city of")
+    page.select_option("#against", label="spire: The Oskavian Spire is located in the city of")
+    page.locator("#compare .point").first.dispatch_event("click")
+    show(page, ".columns.half", ".columns.half")
+
+
+def show(page: Page, first: str, last: str) -> None:
+    """Scrolls and sizes the window to what lies between two places, both included."""
+    place = (
+        "place => { const box = document.querySelector(place).getBoundingClientRect(); return [box.top, box.bottom]; }"
+    )
+    top = page.evaluate(place, first)[0] + page.evaluate("scrollY") - BAR - 10
+    bottom = page.evaluate(place, last)[1] + page.evaluate("scrollY") + 14
+    page.set_viewport_size({"width": WIDTH, "height": round(bottom - top)})
     page.mouse.move(0, 0)
-    height = page.evaluate("document.getElementById('foot').offsetTop - document.getElementById('one').offsetTop + 56")
-    page.set_viewport_size({"width": 1440, "height": height})
-    page.evaluate("scrollTo(0, document.getElementById('one').offsetTop - 56)")
-    page.screenshot(path=out)
+    page.evaluate("document.activeElement?.blur()")
+    page.evaluate("top => scrollTo(0, top)", top)
+
+
+PICTURES = (
+    ("light", overview, "report-overview.png"),
+    ("dark", one_prompt, "report-prompt.png"),
+    ("light", against, "report-against.png"),
+)
 
 
 def main() -> None:
-    """Opens the report twice."""
+    """Opens the report for each picture."""
     report, folder = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
     with sync_playwright() as playwright:
         chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for scheme, take, name in (
-            ("light", overview, "report-overview.png"),
-            ("dark", one_prompt, "report-prompt.png"),
-        ):
-            page = browser.new_page(color_scheme=scheme)
+        for scheme, prepare, name in PICTURES:
+            page = browser.new_page(color_scheme=scheme, viewport={"width": WIDTH, "height": 900})
             page.goto(report.as_uri())
-            page.get_by_role("radio", name="Well-posed").click()
-            take(page, folder / name)
-            Image.open(folder / name).convert("RGB").quantize(160).save(folder / name, optimize=True)
+            page.locator("#runs button", has_text="Well-posed").click()
+            prepare(page)
+            page.screenshot(path=folder / name)
+            Image.open(folder / name).convert("RGB").quantize(256).save(folder / name, optimize=True)
             page.close()
         browser.close()
 

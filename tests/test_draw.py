@@ -187,6 +187,13 @@ def test_attribution_sets_width_and_dashes_and_inconsistency_colour_alone():
     assert brightness[0] < 2.6  # the lightest is seen on white
 
 
+def test_the_name_of_a_filled_node_can_be_read_where_its_edges_are_faint():
+    shares = dict(zip(CHAIN.nodes, [0.0, 0.9, 0.1, 0.0, 0.0], strict=True))
+    figure = draw_circuit(CHAIN, scores=dict.fromkeys(CHAIN.edges, 1.0), node_shares=shares, max_edges=1)
+    colours = {text.get_text(): text.get_color() for text in figure.axes[0].texts}
+    assert {colours[node] for node in CHAIN.nodes} <= {"white", "#222222"}
+
+
 def test_numbers_must_belong_to_the_circuit():
     with pytest.raises(CircuitError, match=r"Attributions.*x->y"):
         draw_circuit(CHAIN, scores={Edge("x", "y"): 1.0})

@@ -1,10 +1,13 @@
 """The report in a browser: it loads, asks for nothing, and does what it says."""
 
 import json
+import re
 import time
+from itertools import accumulate
 
 import pytest
 
+from eics.drawing.routes import smooth
 from eics.report import write_report
 from report_records import HOSTILE, make_circuit, make_scores, usual_scores
 
@@ -274,6 +277,21 @@ def test_width_and_colour_are_two_channels(page):
     sizes = {index: abs(edge[3]) for index, edge in enumerate(data["circuits"][0]["edges"])}
     order = [index for index, _ in sorted(lines, key=lambda line: line[1])]
     assert order == sorted(order, key=lambda index: sizes[index])
+
+
+def test_edges_run_as_the_drawing_says(page):
+    """The page smooths routes by itself: its curves must be those of `eics.drawing`."""
+    edges = json.loads(page.locator("#data").text_content())["circuits"][0]["edges"]
+    for index, *_, steps in ((index, *edge) for index, edge in enumerate(edges)):
+        points = list(accumulate(batched_pairs(steps), lambda a, b: (a[0] + b[0], a[1] + b[1])))
+        curve = [point for piece in smooth(points) for point in piece[1:]]
+        path = page.locator(f"#circuit .edge[data-edge='{index}'] .line").get_attribute("d")
+        numbers = [float(number) for number in re.findall(r"-?[\d.]+", path)]
+        assert batched_pairs(numbers) == [pytest.approx(point, abs=0.06) for point in [points[0], *curve]]
+
+
+def batched_pairs(numbers):
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def test_large_circuits_are_thinned_and_stay_fluid(open_page, tmp_path):

@@ -161,7 +161,7 @@ def _draw_nodes(axes: Any, page: _Page, ink: Ink, circuit: Circuit, shown: Seque
         colour = ink.node_colour(node)
         line = _DARK if node in touched else "#B0B0B0"
         _draw_box(axes, page, node, colour or "white", line)
-        letters = "white" if colour is not None and _luminance(colour) < 0.45 else line
+        letters = line if colour is None else "white" if _luminance(colour) < 0.45 else _DARK
         x, y = page.at(page.layout.places[node])
         raised = 0.045 if ports[node] else 0.0
         axes.text(

@@ -1,7 +1,8 @@
 """The report: one page to look at, from the records alone. No model, no torch, no network.
 
-`reader` reads what can be read, `sentences` says in plain words what was done and what to beware of, `graph` places
-the circuit, `data` puts everything into one object, `page` puts that into the page. The page's own code is in `assets`.
+`reader` reads what can be read, `circuits` puts the circuits together and `graph` places them, `runs` sorts records by
+configuration, `sentences` says in plain words what was done and what to beware of, `data` puts everything into one
+object (`packing` keeps it small), `page` puts that into the page. The page's own code is in `assets`.
 """
 
 from eics.report.data import report_data

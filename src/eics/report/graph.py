@@ -8,7 +8,7 @@ from eics.circuit import Circuit, Edge, Node
 from eics.drawing.layout import NODE_HEIGHT, NODE_WIDTH, Layout, place_nodes
 from eics.drawing.routes import Point, route_edges
 
-_COLUMN, _ROW = 104.0, 72.0  # pixels for each unit of the layout; columns grow with long names
+_COLUMN, _ROW = 104.0, 60.0  # pixels for each unit of the layout; columns grow with long names
 _LETTER, _PADDING = 7.3, 16.0
 _LEFT, _MARGIN = 84.0, 14.0  # room for the names of rows; room around everything
 

@@ -95,7 +95,7 @@ def _norms(scored: Scores) -> Iterator[Warning]:
         yield _warning(
             "Norm layers annihilate",
             "The Jacobian of a norm maps the vector that it was taken at to zero. So what parents explain together "
-            "comes out near nothing and C_sh is high, however coherent the model is. linearization 'frozen' holds "
+            "comes out near nothing and C_sh is high, however coherent the model is. The linearization 'frozen' holds "
             "norms at their observed scale.",
         )
 
@@ -165,7 +165,7 @@ def _left_out(scored: Scores) -> Iterator[Warning]:
     if left:
         yield _warning(
             f"{left} edges carry nothing here",
-            "linearization 'frozen' holds attention patterns, so edges into <q> and <k> are left out of C_sh.",
+            "The linearization 'frozen' holds attention patterns, so edges into <q> and <k> are left out of C_sh.",
         )
 
 

@@ -1,7 +1,7 @@
 // How each number is spread over the prompts, a row for each label. Few prompts are dots to choose, many are bars.
 
 const WIDE = 330;
-const TALL = 44;
+const TALL = 34;
 const BINS = 44;
 const DOT = 3.4;
 
