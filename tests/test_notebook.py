@@ -80,6 +80,14 @@ def test_results_as_html():
     parsed(eics.Scores())
 
 
+def test_a_consistent_result_blames_nobody():
+    chain = eics.LinearCircuit({"x->y": [[2.0]], "y->z": [[3.0]]}, {"x": [1.0], "y": [2.0], "z": [6.0]})
+    score = eics.score(chain)
+    assert "nothing to share" in parsed(score).text
+    assert "worst edges" not in parsed(score).text
+    assert score.plot()._repr_png_()
+
+
 def test_data_frames():
     scores = usual_scores()
     frame = scores[0].to_pandas()
@@ -123,7 +131,7 @@ def test_edge_bars_are_the_worst():
 
 def test_distributions_are_split_by_label():
     axes = usual_scores().plot().axes
-    assert [text.get_text() for text in axes[0].get_legend().get_texts()] == ["invented", "known"]
+    assert [text.get_text() for text in axes[0].get_legend().get_texts()] == ["invented", "known", "no label"]
     assert len(axes) == 4
     assert eics.Scores().plot().axes[0].get_legend() is None
     assert eics.plots.distributions([make_score(make_circuit(), 0, 1)])._repr_png_()

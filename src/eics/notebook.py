@@ -1,7 +1,6 @@
 """Results as HTML for notebooks: tables with bars, in the notebook's own colours. Every text is escaped."""
 
 import html
-import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -66,10 +65,12 @@ def _tile(label: str, value: float | None, error: float | None) -> str:
     if value is None:
         return ""
     shown = f" <small style='opacity:.7'>± {error:.2g}</small>" if error else ""
-    return f"<span><small style='opacity:.7'>{label}</small><br><b>{_number(value)}</b>{shown}</span>"
+    return f"<span><small style='opacity:.7'>{label}</small><br><b>{value:.6g}</b>{shown}</span>"
 
 
 def _terms(score: "Score") -> str:
+    if score.is_consistent:
+        return "<div>Consistent to rounding: there is nothing to share.</div>"
     terms: Sequence[EdgeTerm | NodeTerm] = score.nodes or score.edges
     what = "nodes" if score.nodes else "edges"
     largest = max((abs(term.share) for term in terms), default=0.0) or 1.0
@@ -85,22 +86,13 @@ def _terms(score: "Score") -> str:
 
 def _bar(fraction: float) -> str:
     """A bar in a track of fixed width, so that bars of one column begin at one place."""
-    inner = f"<span style='display:block;height:9px;width:{_percent(fraction)}%;background:{_BAR}'></span>"
+    width = round(100 * min(1.0, max(0.0, fraction)))
+    inner = f"<span style='display:block;height:9px;width:{width}%;background:{_BAR}'></span>"
     return f"<span style='display:inline-block;width:6em;margin-right:6px'>{inner}</span>"
-
-
-def _percent(fraction: float) -> int:
-    return round(100 * min(1.0, max(0.0, fraction)))
 
 
 def _text(value: Any) -> str:
     return html.escape(str(value))
-
-
-def _number(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}" if math.isfinite(value) else str(value)
-    return str(value)
 
 
 def edges_frame(score: "Score") -> Any:

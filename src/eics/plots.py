@@ -35,11 +35,12 @@ def circuit(score: Score, *, max_edges: int = 150) -> Any:
     _check_scored(score)
     terms = {Edge(term.source, term.target, term.port): term for term in score.edges}
     attributions = {edge: term.attribution for edge, term in terms.items() if term.attribution is not None}
+    blame = not score.is_consistent
     figure = draw_circuit(
         Circuit(sorted(terms, key=str)),
         scores=attributions or None,
-        shares={edge: term.share for edge, term in terms.items()},
-        node_shares={term.node: term.share for term in score.nodes} or None,
+        shares={edge: term.share if blame else 0.0 for edge, term in terms.items()},
+        node_shares={term.node: term.share for term in score.nodes if blame} or None,
         max_edges=max_edges,
         title=_title(score),
     )
@@ -93,19 +94,19 @@ def distributions(scores: Sequence[Score]) -> Any:
     from matplotlib.ticker import MaxNLocator
 
     known = [score for score in scores if score.eics is not None]
-    labels = sorted({str(score.label) for score in known if score.label is not None})
-    groups = {label: [s for s in known if str(s.label) == label] for label in labels} or {"": known}
+    groups: dict[str, list[Score]] = {}
+    for score in sorted(known, key=_label):
+        groups.setdefault(_label(score), []).append(score)
     figure = Figure(figsize=(10.0, 5.0), layout="constrained")
     for axes, (name, title) in zip(figure.subplots(2, 2).flat, _SPREAD.items(), strict=True):
-        values = [[getattr(score, name) for score in group] for group in groups.values()]
+        values = [[getattr(score, name) for score in group] for group in groups.values()] or [[]]
         flat = [value for some in values for value in some]
         bounds = (min(flat), max(flat)) if flat and min(flat) < max(flat) else None
-        colours = [_COLOURS[index % 4] for index in range(len(values))]
-        axes.hist(values, bins=_BINS, range=bounds, color=colours, label=list(groups))
+        axes.hist(values, bins=_BINS, range=bounds, color=_colours(len(values)), label=list(groups) or None)
         axes.set_title(title, fontsize=11)
         axes.set_ylabel("prompts")
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    if labels:
+    if any(score.label is not None for score in known):
         figure.axes[0].legend(frameon=False, fontsize=9)
     return _shown(figure)
 
@@ -186,6 +187,19 @@ def _shown(figure: Any) -> Any:
 
     figure._repr_png_ = png
     return figure
+
+
+def _label(score: Score) -> str:
+    return "no label" if score.label is None else str(score.label)
+
+
+def _colours(count: int) -> list[Any]:
+    """As many colours as there are labels: those that everyone can tell apart as long as they last."""
+    if count <= len(_COLOURS):
+        return list(_COLOURS[:count])
+    from matplotlib import colormaps
+
+    return [colormaps["cividis"](index / (count - 1)) for index in range(count)]
 
 
 def _title(score: Score) -> str:

@@ -9,6 +9,7 @@ from eics.errors import RecordError
 
 RECORD_VERSION = 1
 STATUSES = ("ok", "clipped", "failed")
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,11 @@ class Score:
     answer: str | None = None
     label: str | int | float | bool | None = None
     reason: str | None = None
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether C_sh is zero to rounding; shares are then of rounding errors, and must not look like a finding."""
+        return self.c_sh is not None and self.c_sh < _ROUNDING
 
     def to_record(self) -> dict[str, Any]:
         """The record: JSON types only, `version` first."""

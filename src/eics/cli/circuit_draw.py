@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from eics.circuit import Circuit, Edge
     from eics.result import Score
 
-_ROUNDING = 1e-12
 _PROMPT = 60  # letters of the prompt in the picture
 
 
@@ -60,7 +59,7 @@ def draw(
         shares = _shares(score, circuit)
         node_shares = {term.node: term.share for term in score.nodes} or None
         lines.append(_describe(score))
-        if (score.c_sh or 0.0) < _ROUNDING:  # shares of rounding errors would look like a finding
+        if score.is_consistent:
             shares, node_shares = dict.fromkeys(shares, 0.0), None
             lines.append("Consistent to rounding: there is nothing to share.")
     from eics.drawing import draw_circuit

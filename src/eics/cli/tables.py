@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _WORST = 3
 _BARS = 8  # edges of a single prompt
 _BAR = 24  # columns of the longest
-_ROUNDING = 1e-12
 
 
 def curve_table(curves: "Curves") -> "Table":
@@ -68,7 +67,7 @@ def damage_table(found: "Summary") -> "Table":
 
 def edge_bars(score: Score) -> "Table | None":
     """A bar for each of the worst edges of one prompt; None where there is no inconsistency to share."""
-    if score.c_sh is None or score.c_sh < _ROUNDING or not score.edges:
+    if score.c_sh is None or score.is_consistent or not score.edges:
         return None
     shown = score.edges[:_BARS]
     left = len(score.edges) - len(shown)
@@ -100,7 +99,7 @@ def reasons(scores: Sequence[Score]) -> list[str]:
 def _worst(score: Score) -> str:
     if score.status == "failed":
         return str(score.reason)
-    if score.c_sh is None or score.c_sh < _ROUNDING:
+    if score.is_consistent:
         return "none: consistent to rounding"
     if score.nodes:
         return ", ".join(f"{term.node}:{term.share:.0%}" for term in score.nodes[:_WORST])

@@ -20,7 +20,6 @@ NUMBERS = ("eics", "c_sh", "dei", "dei_norm", "ei_macro", "emergence_ratio", "pe
 """The numbers of a record, in the order in which the page finds them."""
 
 _SHOWN_DIAGNOSTICS = ("length", "share_position_0", "kernel_dim", "lambda2", "spectral_gap", "projection_distance")
-_ROUNDING = 1e-12
 
 
 def report_data(scores: Iterable[Score], *, notes: Sequence[str] = (), source: str | None = None) -> dict[str, Any]:
@@ -85,8 +84,7 @@ def _prompt(score: Score) -> dict[str, Any]:
 
 def _record(score: Score, order: Mapping[Edge, int], circuit: Mapping[str, Any], grids: _Shared) -> dict[str, Any]:
     nodes = [node[0] for node in circuit["nodes"]]
-    # Shares of rounding errors would look like a finding.
-    consistent = score.c_sh is not None and score.c_sh < _ROUNDING
+    consistent = score.is_consistent
     propagated = score.residual == "propagated"  # its shares are not of the squared residuals
     return _said(
         status=score.status,

@@ -20,7 +20,7 @@ function drawCurve(record) {
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "curve", id: "curve", role: "img", "aria-label": "dEI over alpha" },
     levels(low, high, unit, y).map((nats) => [
       svg("line", { x1: left, x2: width - right, y1: y(nats), y2: y(nats), class: nats ? "gridline" : "zero" }),
-      svg("text", { x: left - 7, y: y(nats), dy: "0.35em", class: "tick", "text-anchor": "end" }, text(nats, 3)),
+      svg("text", { x: left - 7, y: y(nats), dy: "0.35em", class: "tick", "text-anchor": "end" }, text(nats, 1)),
     ]),
     decades.map((power) => svg("text", { x: x(10 ** power), y: height - bottom + 16, class: "tick", "text-anchor": "middle" }, text(10 ** power, 2))),
     svg("text", { x: left + (width - left - right) / 2, y: height - 6, class: "name", "text-anchor": "middle" }, "alpha"),

@@ -22,7 +22,7 @@ function text(number, digits = 4) {
   if (missing(number)) return "–";
   if (number === 0) return "0";
   const size = Math.abs(number);
-  if (size >= 1e6 || size < 1e-4) return tidy(number.toExponential(digits - 2));
+  if (size >= 1e6 || size < 1e-4) return tidy(number.toExponential(digits - 1));
   const rounded = Number(number.toPrecision(digits));
   return tidy(size >= 1e4 ? rounded.toLocaleString("en-US") : String(rounded));
 }
