@@ -8,7 +8,7 @@ function makePrompt(state, actions) {
     const record = state.record;
     const known = record && scored(record);
     drawn = known ? drawCircuit(record, state.limit, actions) : null;
-    tables = known ? { edge: edgeTable(record, state.other, actions), node: nodeTable(record, state.other, actions) } : {};
+    tables = {};
     byId("one").replaceChildren(
       el("h2", {}, "One prompt"),
       record ? el("div", { class: "card" }, chooser(record), tokens(record), configurations(record), numbers(record), record.reason ? el("p", { class: "warning" }, record.reason) : null) : el("p", { class: "card" }, "There is no record to show."),
@@ -25,8 +25,14 @@ function makePrompt(state, actions) {
 
   /** Only the table changes, so that the keyboard stays where it is. */
   function showTab() {
-    byId("terms")?.replaceChildren(tabs(), tables[state.tab].frame);
+    byId("terms")?.replaceChildren(tabs(), table().frame);
     mark();
+  }
+
+  /** The table that is shown; the other one is made when it is asked for. */
+  function table() {
+    tables[state.tab] ??= { edge: edgeTable, node: nodeTable }[state.tab](state.record, state.other, actions);
+    return tables[state.tab];
   }
 
   function chooser(record) {
@@ -119,7 +125,7 @@ function makePrompt(state, actions) {
   function mark() {
     if (!state.record || !scored(state.record)) return;
     point();
-    tables[state.tab].mark(state.term?.kind === state.tab ? state.term.index : null);
+    table().mark(state.term?.kind === state.tab ? state.term.index : null);
     byId("detail").replaceChildren(...(state.term ? describe(state.record, state.term) : worst(state.record)).flat(9));
     const at = state.term?.kind === "node" ? circuitOf(state.record).nodes[state.term.index][4] : null;
     for (const token of document.querySelectorAll(".token")) token.classList.toggle("lit", Boolean(at?.includes(Number(token.dataset.position))));

@@ -1,6 +1,6 @@
 // A table whose rows can be sorted by any column and chosen with mouse or keyboard.
 
-const PAGE = 400; // rows that are shown before one asks for more
+const PAGE = 200; // rows that are shown before one asks for more
 
 /**
  * `sorting` keeps the column by which rows are sorted, and outlives the table: the next one is sorted alike.
