@@ -18,8 +18,8 @@ from eics.cli.models import models
 from eics.cli.report import report
 from eics.cli.score import score
 from eics.cli.toy import toy
-from eics.cli.validate import validate
 from eics.cli.track import track
+from eics.cli.validate import validate
 from eics.errors import EICSError
 
 
