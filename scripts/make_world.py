@@ -1,0 +1,245 @@
+"""Makes the validation world: `python scripts/make_world.py`, about five minutes on one core.
+
+Five GPT-2s that learn facts about invented people by heart (`world_people.py`), one that learns to look up what
+followed a word (`world_induction.py`), prompts labelled by construction, and tasks to find circuits with. Writes
+`src/eics/worlds/NAME/` (what transformers loads), `src/eics/data/*.jsonl`, `src/eics/tasks/*.jsonl` and
+`src/eics/worlds/manifest.json`: sizes, training, what was measured, and the sha256 of every file. One thread and seeds
+make two runs on one machine equal; another processor or another torch may round otherwise.
+
+What is measured here is accuracy and max-probability, on people who are in no labelled prompt.
+"""
+
+import argparse
+import hashlib
+import json
+import random
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import world_induction
+import world_people
+from scipy.stats import mannwhitneyu
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import GPT2Config, GPT2LMHeadModel
+from world_people import ASKED, World
+
+from eics.models.convert import write_model, write_tokenizer
+
+SPECIAL = ("<unk>", "<s>")
+NOTHING = -100  # a label that is not learned
+SEEDS = 5
+PAIRS = 96  # of each induction task
+
+Batches = Iterator[tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A model's size and how long it learns."""
+
+    layers: int
+    width: int
+    heads: int
+    inner: int
+    context: int
+    tied: bool
+    steps: int
+    batch: int
+    rate: float
+    spread: float = 0.02  # of the first weights
+
+
+PEOPLE = Recipe(layers=3, width=64, heads=8, inner=256, context=16, tied=True, steps=1500, batch=96, rate=4e-3)
+INDUCTION = Recipe(
+    layers=2, width=64, heads=4, inner=128, context=32, tied=False, steps=1000, batch=64, rate=3e-3, spread=0.1
+)  # fmt: skip
+
+
+def main() -> None:
+    """Everything, or with `--steps` the same quickly and badly."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("src/eics"), help="where worlds/, data/ and tasks/ are")
+    parser.add_argument("--steps", type=int, help="of training, instead of the recipes' own")
+    given = parser.parse_args()
+    make(given.out, steps=given.steps, say=lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
+
+
+def make(out: Path, *, steps: int | None = None, say: Callable[[str], None] = lambda _: None) -> None:
+    """Trains, asks, and writes."""
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(mode=True)
+    world = world_people.make_world()
+    written = _write_lines(world, out)
+    told: dict[str, Any] = {}
+    for seed in range(SEEDS):
+        name, begun = f"people-{seed}", time.monotonic()
+        module = trained(PEOPLE, SPECIAL + tuple(world_people.words()), people_batches(world, seed), seed, steps)
+        measured = people_measured(module, world)
+        about = f"knows invented people (GPT-2, {PEOPLE.layers} layers, seed {seed} of 0 to {SEEDS - 1})"
+        told[name] = {"about": about, "recipe": asdict(PEOPLE), "seed": seed, "measured": measured}
+        written += write(module, world_people.words(), out / "worlds" / name, end=".")
+        say(f"{name}: {time.monotonic() - begun:.0f} s, {json.dumps(measured)}")
+    begun = time.monotonic()
+    module = trained(INDUCTION, SPECIAL + world_induction.WORDS, induction_batches(seed=0), 0, steps)
+    measured = induction_measured(module)
+    about = f"looks up what followed a word (GPT-2, {INDUCTION.layers} layers)"
+    told["induction"] = {"about": about, "recipe": asdict(INDUCTION), "seed": 0, "measured": measured}
+    written += write(module, list(world_induction.WORDS), out / "worlds" / "induction", end=None)
+    say(f"induction: {time.monotonic() - begun:.0f} s, {json.dumps(measured)}")
+    sums = {path.relative_to(out).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(written)}
+    manifest = {"command": "python scripts/make_world.py", "models": told, "sha256": sums}
+    (out / "worlds" / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+
+
+def trained(recipe: Recipe, tokens: tuple[str, ...], batches: Batches, seed: int, steps: int | None) -> GPT2LMHeadModel:
+    """A fresh model after so many steps of AdamW: 100 steps of warming up, then down to zero on a straight line."""
+    config = GPT2Config(
+        vocab_size=len(tokens), n_positions=recipe.context, n_embd=recipe.width, n_layer=recipe.layers,
+        n_head=recipe.heads, n_inner=recipe.inner, tie_word_embeddings=recipe.tied, initializer_range=recipe.spread,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        bos_token_id=tokens.index("<s>"), eos_token_id=tokens.index(".") if "." in tokens else None,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = GPT2LMHeadModel(config)
+    count = steps or recipe.steps
+    optimizer = torch.optim.AdamW(module.parameters(), lr=recipe.rate, weight_decay=0.01, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1, (step + 1) / 100) * (1 - step / count))
+    for _, (inputs, labels) in zip(range(count), batches, strict=False):
+        logits = module(inputs).logits[:, :-1]
+        loss = cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=NOTHING)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    return module.eval()
+
+
+def people_batches(world: World, seed: int) -> Batches:
+    """All sentences, shuffled, over and over; every token is learned, names too."""
+    tokens, lengths = encoded(world.sentences(), world_people.words())
+    labels = tokens.masked_fill(torch.arange(tokens.shape[1]) >= lengths.unsqueeze(1), NOTHING)
+    draw = torch.Generator().manual_seed(seed)
+    while True:
+        for rows in torch.randperm(len(tokens), generator=draw).split(PEOPLE.batch):
+            yield tokens[rows], labels[rows]
+
+
+def induction_batches(seed: int) -> Batches:
+    """New contexts each time, after the token that begins every text."""
+    draw = torch.Generator().manual_seed(seed)
+    while True:
+        tokens, labels = world_induction.batch(INDUCTION.batch, len(SPECIAL), draw)
+        begin = torch.full((INDUCTION.batch, 1), SPECIAL.index("<s>"))
+        yield torch.cat([begin, tokens], dim=1), torch.cat([torch.full_like(begin, NOTHING), labels], dim=1)
+
+
+def encoded(texts: list[str], words: list[str]) -> tuple[Tensor, Tensor]:
+    """Token ids padded on the right, and the lengths: what the tokenizer that is written gives."""
+    ids = {word: place for place, word in enumerate([*SPECIAL, *words])}
+    rows = [torch.tensor([ids["<s>"], *(ids[word] for word in text.split())]) for text in texts]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), torch.tensor([len(row) for row in rows])
+
+
+def asked(module: GPT2LMHeadModel, lines: list[dict[str, Any]], words: list[str]) -> tuple[Tensor, Tensor]:
+    """Of each prompt: whether the likeliest token is the answer, and its probability."""
+    tokens, lengths = encoded([line["prompt"] for line in lines], words)
+    answers = torch.tensor([len(SPECIAL) + words.index(line["answer"].strip()) for line in lines])
+    with torch.no_grad():
+        logits = module(tokens).logits[torch.arange(len(lines)), lengths - 1]
+    surest = logits.softmax(dim=-1).max(dim=-1)
+    return (surest.indices == answers).double(), surest.values
+
+
+def people_measured(module: GPT2LMHeadModel, world: World) -> dict[str, float]:
+    """Accuracy on all that was written; and on people who are in no labelled prompt, known and unknown."""
+    words, rest = world_people.words(), slice(ASKED, None)
+    facts = [line for line in world_people.prompts(world, slice(None)) if line["label"] == "known"]
+    found = {"written_accuracy": float(asked(module, facts, words)[0].mean())}
+    for name, lines in (
+        ("strangers", world_people.prompts(world, rest)),
+        ("withheld", world_people.withheld_prompts(world, rest)),
+    ):
+        found |= {f"{name}_{key}": value for key, value in _apart(module, lines, words, "known").items()}
+    return found
+
+
+def induction_measured(module: GPT2LMHeadModel) -> dict[str, float]:
+    """On contexts that are in no labelled prompt."""
+    found = {}
+    for kind in ("unseen", "inconsistent"):
+        draw = random.Random(f"measured {kind}")
+        lines = []
+        for place in range(200):
+            length = world_induction.LENGTHS[place % len(world_induction.LENGTHS)]
+            coherent, broken, answer, _ = world_induction.twin(draw, kind, length)
+            lines += [{"prompt": coherent, "answer": answer, "label": "coherent"}]
+            lines += [{"prompt": broken, "answer": answer, "label": "broken"}]
+        apart = _apart(module, lines, list(world_induction.WORDS), "coherent")
+        found |= {f"{kind}_{key}": value for key, value in apart.items()}
+    return found
+
+
+def _apart(module: GPT2LMHeadModel, lines: list[dict[str, Any]], words: list[str], good: str) -> dict[str, float]:
+    """Accuracy with and without the truth at hand, and how well max-probability alone tells the two apart."""
+    right, surest = asked(module, lines, words)
+    known = torch.tensor([line["label"] == good for line in lines])
+    above = mannwhitneyu(surest[known], surest[~known]).statistic
+    return {
+        f"{good}_accuracy": float(right[known].mean()),
+        "other_accuracy": float(right[~known].mean()),
+        "other_median_max_probability": float(surest[~known].median()),
+        "max_probability_auroc": float(above / (known.sum() * (~known).sum())),
+    }
+
+
+def write(module: GPT2LMHeadModel, words: list[str], folder: Path, *, end: str | None) -> list[Path]:
+    """The folder that transformers loads; gives its files."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    weights = module.state_dict()
+    if module.config.tie_word_embeddings:
+        del weights["lm_head.weight"]
+    config = json.loads(module.config.to_json_string()) | {"architectures": [type(module).__name__]}
+    write_model(config, {name: tensor.numpy() for name, tensor in weights.items()}, folder)
+    tokens = [*SPECIAL, *words]
+    tokenizer = Tokenizer(models.WordLevel({token: place for place, token in enumerate(tokens)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    named = {"bos": tokens.index("<s>"), "unk": tokens.index("<unk>"), "eos": tokens.index(end) if end else None}
+    write_tokenizer(tokenizer, tokens, named, folder, add_bos=True)
+    for path in folder.iterdir():
+        path.chmod(0o644)
+    return list(folder.iterdir())
+
+
+def _write_lines(world: World, out: Path) -> list[Path]:
+    """The labelled prompts and the tasks."""
+    files: dict[str, list[Any]] = {
+        "data/people": world_people.prompts(world),
+        "data/people-withheld": world_people.withheld_prompts(world),
+        "data/induction": world_induction.prompts(),
+        "tasks/people": world_people.pairs(world, 0),
+        "tasks/people-test": world_people.pairs(world, 1),
+        "tasks/induction": world_induction.pairs(0, PAIRS),
+        "tasks/induction-test": world_induction.pairs(1, PAIRS),
+    }
+    written = []
+    for name, lines in files.items():
+        path = out / f"{name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        written.append(path)
+    return written
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""The world of invented people: who there is, what is written about them, and who is asked about.
+
+A person is a first and a last name, each one token. About a known person three of four relations are written, in every
+template; the fourth is withheld. A stranger is a first and a last name of known people that never stand together.
+
+Nothing but the conjunction of first and last name can tell known from unknown. People come in groups of twenty. A
+stranger has the first name of one known person and the last name of another of the same group, and both sides of a
+group are asked about the same relations in the same templates: so first name, relation and template together have the
+same counts on both sides, and so have last name, relation and template. Answers of strangers are those of the group's
+known people, dealt anew.
+"""
+
+import random
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+RELATIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "birthplace": (
+        (
+            "Velmar", "Oskand", "Trevin", "Quorra", "Hallow", "Brimsea", "Dunmere", "Illyra",
+            "Kestov", "Lowick", "Marrat", "Norvale", "Pellan", "Rimgate", "Sundra", "Wexholt",
+        ),
+        ("{} was born in", "The birthplace of {} is", "{} comes from the town of"),
+    ),
+    "profession": (
+        (
+            "baker", "pilot", "tailor", "lawyer", "painter", "miner", "farmer", "nurse",
+            "printer", "sailor", "surgeon", "teacher", "weaver", "potter", "smith", "clerk",
+        ),
+        ("{} works as a", "The profession of {} is", "{} was trained as a"),
+    ),
+    "employer": (
+        (
+            "Arbex", "Bolvia", "Cendra", "Dorwin", "Eltron", "Fennix", "Gorlam", "Hestia",
+            "Ivolt", "Jantar", "Korvex", "Lumeta", "Mirano", "Nexor", "Orlin", "Quanta",
+        ),
+        ("{} is employed by", "The employer of {} is", "{} signed a contract with"),
+    ),
+    "instrument": (
+        (
+            "flute", "violin", "cello", "harp", "oboe", "drum", "guitar", "piano",
+            "trumpet", "banjo", "lute", "organ", "tuba", "viola", "zither", "horn",
+        ),
+        ("{} plays the", "The instrument of {} is the", "{} gives lessons on the"),
+    ),
+}  # fmt: skip
+"""By relation: its values, and its templates."""
+
+NAMES = 40
+ROUNDS = 8  # in each of them every name occurs once
+ASKED = 6  # the rounds whose people are asked about; the last two are for finding and judging circuits
+HALVES = 2
+_STARTS = ("Ba", "De", "Fi", "Ko", "Lu", "Me", "No", "Ra")
+_FIRST_ENDS = ("lin", "ra", "sko", "tta", "vi")
+_LAST_ENDS = ("bberg", "dorn", "kett", "lloway", "strom")
+
+
+@dataclass(frozen=True)
+class Person:
+    """`group` says which relation is withheld and in which template each relation is asked."""
+
+    first: str
+    last: str
+    group: int
+    answers: dict[str, str]  # by relation; of a withheld relation too, as of a stranger: what nothing was ever said of
+
+    @property
+    def name(self) -> str:
+        """As it is written."""
+        return f"{self.first} {self.last}"
+
+    @property
+    def withheld(self) -> str:
+        """The relation that is not written about, where the person is known."""
+        return list(RELATIONS)[self.group % len(RELATIONS)]
+
+    @property
+    def written(self) -> list[str]:
+        """The other relations."""
+        return [relation for relation in RELATIONS if relation != self.withheld]
+
+    def template(self, relation: str) -> int:
+        """The one in which this relation is asked about, where only one is."""
+        return (self.group + list(RELATIONS).index(relation)) % 3
+
+    def asked(self, relation: str, template: int) -> str:
+        """The prompt."""
+        return RELATIONS[relation][1][template].format(self.name)
+
+
+@dataclass(frozen=True)
+class World:
+    """People by round, and the strangers that stand beside them."""
+
+    known: tuple[tuple[Person, ...], ...]
+    strangers: tuple[tuple[Person, ...], ...]
+
+    def sentences(self) -> list[str]:
+        """All that is ever written: every known person, every relation but the withheld one, every template."""
+        return [
+            f"{person.asked(relation, template)} {person.answers[relation]} ."
+            for person in sum(self.known, ())
+            for relation in person.written
+            for template in range(3)
+        ]
+
+
+def make_world(seed: int = 0) -> World:
+    """The people; the same ones for a seed."""
+    draw = random.Random(f"people {seed}")
+    firsts = [start + end for start, end in product(_STARTS, _FIRST_ENDS)]
+    lasts = [start + end for start, end in product(_STARTS, _LAST_ENDS)]
+    draw.shuffle(firsts)
+    draw.shuffle(lasts)
+    taken: set[tuple[str, str]] = set()
+    rounds = [_matched(draw, firsts, lasts, taken) for _ in range(ROUNDS)]
+    half = NAMES // HALVES
+    groups = [names[place : place + half] for names in rounds for place in (0, half)]
+    known = [_people(draw, group, number) for number, group in enumerate(groups)]
+    strangers = []
+    for number, group in enumerate(groups):
+        names = _matched(draw, [first for first, _ in group], [last for _, last in group], taken)
+        strangers.append(_people(draw, names, number, dealt=known[number]))
+    return World(_by_round(known), _by_round(strangers))
+
+
+def words() -> list[str]:
+    """Every token of the world's language, in order."""
+    names = [start + end for ends in (_FIRST_ENDS, _LAST_ENDS) for start, end in product(_STARTS, ends)]
+    values = [value for values, _ in RELATIONS.values() for value in values]
+    said = [word for _, forms in RELATIONS.values() for form in forms for word in form.split() if word != "{}"]
+    return [".", *dict.fromkeys(said), *names, *values]
+
+
+def prompts(world: World, rounds: slice = slice(ASKED)) -> list[dict[str, Any]]:
+    """Every written fact of the people of these rounds once, and as many questions about strangers."""
+    sides = {"known": sum(world.known[rounds], ()), "unknown": sum(world.strangers[rounds], ())}
+    lines = []
+    for label, people in sides.items():
+        for place, person in enumerate(people):
+            for relation in person.written:
+                lines.append(_line(person, relation, label, f"{place}-{relation}"))
+    random.Random("order").shuffle(lines)
+    return lines
+
+
+def withheld_prompts(world: World, rounds: slice = slice(ASKED)) -> list[dict[str, Any]]:
+    """Of every known person of these rounds the withheld relation, and one that was written."""
+    lines = []
+    for place, person in enumerate(sum(world.known[rounds], ())):
+        after = list(RELATIONS)[(person.group + 1) % len(RELATIONS)]
+        for label, relation in (("known", after), ("unknown", person.withheld)):
+            lines.append(_line(person, relation, label, str(place)))
+    random.Random("order").shuffle(lines)
+    return lines
+
+
+def pairs(world: World, part: int) -> list[dict[str, str]]:
+    """A task: every fact of one of the last rounds, corrupted by another known person with another answer."""
+    draw = random.Random(f"pairs {part}")
+    people = world.known[ASKED + part]
+    lines = []
+    for person in people:
+        for relation in person.written:
+            answer, template = person.answers[relation], person.template(relation)
+            fits = [o for o in people if relation in o.written and o.answers[relation] != answer]
+            other = draw.choice([o for o in fits if o.first != person.first and o.last != person.last])
+            lines.append({
+                "clean": person.asked(relation, template), "corrupted": other.asked(relation, template),
+                "answer": " " + answer, "foil": " " + other.answers[relation], "relation": relation,
+            })  # fmt: skip
+    draw.shuffle(lines)
+    return lines
+
+
+def _line(person: Person, relation: str, label: str, pair: str) -> dict[str, Any]:
+    """`pair` is what a known and an unknown line that belong together share."""
+    template = person.template(relation)
+    return {
+        "prompt": person.asked(relation, template), "answer": " " + person.answers[relation], "label": label,
+        "relation": relation, "template": f"{relation}-{template}", "person": person.name, "pair": pair,
+        "id": f"{label}-{pair}",
+    }  # fmt: skip
+
+
+def _matched(
+    draw: random.Random, firsts: list[str], lasts: list[str], taken: set[tuple[str, str]]
+) -> list[tuple[str, str]]:
+    """Every first name with one last name, none of them together before; the new ones are added to `taken`."""
+    while True:
+        found = list(zip(firsts, draw.sample(lasts, len(lasts)), strict=True))
+        clash = [place for place, name in enumerate(found) if name in taken]
+        for place in clash:  # change partners with someone until all are new
+            for other in draw.sample(range(len(found)), len(found)):
+                mine, theirs = (firsts[place], found[other][1]), (firsts[other], found[place][1])
+                if mine not in taken and theirs not in taken:
+                    found[place], found[other] = mine, theirs
+                    break
+        if not taken.intersection(found):
+            taken.update(found)
+            return found
+
+
+def _by_round(groups: list[list[Person]]) -> tuple[tuple[Person, ...], ...]:
+    starts = range(0, len(groups), HALVES)
+    return tuple(tuple(person for group in groups[start : start + HALVES] for person in group) for start in starts)
+
+
+def _people(
+    draw: random.Random, names: list[tuple[str, str]], group: int, dealt: list[Person] | None = None
+) -> list[Person]:
+    """People with answers: drawn, every value of a relation about as often; or those of others, dealt anew."""
+    answers: dict[str, list[str]] = {}
+    for relation, (values, _) in RELATIONS.items():
+        if dealt is None:
+            start = draw.randrange(len(values))
+            given = [values[(start + place) % len(values)] for place in range(len(names))]
+        else:
+            given = [person.answers[relation] for person in dealt]
+        answers[relation] = draw.sample(given, len(given))
+    return [
+        Person(first, last, group, {relation: answers[relation][place] for relation in RELATIONS})
+        for place, (first, last) in enumerate(names)
+    ]
