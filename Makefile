@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test browser-test lint docs circuits clean
+.PHONY: demo test browser-test lint docs circuits world clean
 
 demo: $(VENV)/.installed  ## Install, reproduce the paper's figure, fetch SmolLM2 and score a dozen prompts on a circuit of it.
 	$(BIN)/eics toy --out demo
@@ -30,6 +30,10 @@ circuits: $(VENV)/.installed  ## Find and measure the bundled circuits anew; abo
 	$(BIN)/eics models fetch smollm2
 	$(BIN)/python scripts/make_tasks.py
 	$(BIN)/python scripts/make_circuits.py
+
+world: $(VENV)/.installed  ## Train the validation world anew and find its two circuits; about five minutes on two cores.
+	$(BIN)/python scripts/make_world.py --jobs 2
+	$(BIN)/python scripts/make_circuits.py people induction
 
 docs: demo $(VENV)/.installed-browser  ## Make the figures of README and docs anew.
 	cp demo/toy.png demo/toy-general.png demo/toy-protocol.png docs/

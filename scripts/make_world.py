@@ -1,10 +1,11 @@
-"""Makes the validation world: `python scripts/make_world.py`, about five minutes on one core.
+"""Makes the validation world: `python scripts/make_world.py`, about nine minutes on one core.
 
 Five GPT-2s that learn facts about invented people by heart (`world_people.py`), one that learns to look up what
 followed a word (`world_induction.py`), prompts labelled by construction, and tasks to find circuits with. Writes
 `src/eics/worlds/NAME/` (what transformers loads), `src/eics/data/*.jsonl`, `src/eics/tasks/*.jsonl` and
-`src/eics/worlds/manifest.json`: sizes, training, what was measured, and the sha256 of every file. One thread and seeds
-make two runs on one machine equal; another processor or another torch may round otherwise.
+`src/eics/worlds/manifest.json`: sizes, training, what was measured, and the sha256 of every file; prints the table of
+docs/validation-world.md. One thread and seeds make two runs on one machine equal; another processor or another torch
+may round otherwise.
 
 What is measured here is accuracy and max-probability, on people who are in no labelled prompt.
 """
@@ -15,9 +16,11 @@ import json
 import random
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,7 @@ from eics.models.convert import write_model, write_tokenizer
 SPECIAL = ("<unk>", "<s>")
 NOTHING = -100  # a label that is not learned
 SEEDS = 5
+NAMES = (*(f"people-{seed}" for seed in range(SEEDS)), "induction")
 PAIRS = 96  # of each induction task
 
 Batches = Iterator[tuple[Tensor, Tensor]]
@@ -67,40 +71,64 @@ def main() -> None:
     """Everything, or with `--steps` the same quickly and badly."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("src/eics"), help="where worlds/, data/ and tasks/ are")
+    parser.add_argument("--jobs", type=int, default=1, help="models trained at a time; they do not depend on it")
     parser.add_argument("--steps", type=int, help="of training, instead of the recipes' own")
     given = parser.parse_args()
-    make(given.out, steps=given.steps, say=lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
+    make(given.out, jobs=given.jobs, steps=given.steps, say=lambda line: print(line, file=sys.stderr))  # noqa: T201
+    sys.stdout.write(table(json.loads((given.out / "worlds" / "manifest.json").read_text(encoding="utf-8"))))
 
 
-def make(out: Path, *, steps: int | None = None, say: Callable[[str], None] = lambda _: None) -> None:
-    """Trains, asks, and writes."""
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(mode=True)
-    world = world_people.make_world()
-    written = _write_lines(world, out)
+def make(out: Path, *, jobs: int = 1, steps: int | None = None, say: Callable[[str], None] = lambda _: None) -> None:
+    """Writes the lines, trains the models (each on one thread, so many at a time), and writes down what came of it."""
+    written = write_lines(world_people.make_world(), out)
     told: dict[str, Any] = {}
-    for seed in range(SEEDS):
-        name, begun = f"people-{seed}", time.monotonic()
-        module = trained(PEOPLE, SPECIAL + tuple(world_people.words()), people_batches(world, seed), seed, steps)
-        measured = people_measured(module, world)
-        about = f"knows invented people (GPT-2, {PEOPLE.layers} layers, seed {seed} of 0 to {SEEDS - 1})"
-        told[name] = {"about": about, "recipe": asdict(PEOPLE), "seed": seed, "measured": measured}
-        written += write(module, world_people.words(), out / "worlds" / name, end=".")
-        say(f"{name}: {time.monotonic() - begun:.0f} s, {json.dumps(measured)}")
-    begun = time.monotonic()
-    module = trained(INDUCTION, SPECIAL + world_induction.WORDS, induction_batches(seed=0), 0, steps)
-    measured = induction_measured(module)
-    about = f"looks up what followed a word (GPT-2, {INDUCTION.layers} layers)"
-    told["induction"] = {"about": about, "recipe": asdict(INDUCTION), "seed": 0, "measured": measured}
-    written += write(module, list(world_induction.WORDS), out / "worlds" / "induction", end=None)
-    say(f"induction: {time.monotonic() - begun:.0f} s, {json.dumps(measured)}")
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        for name, entry in zip(NAMES, pool.map(partial(make_model, out=out, steps=steps), NAMES), strict=True):
+            told[name] = entry
+            written += (out / "worlds" / name).iterdir()
+            say(f"{name}: {json.dumps(entry['measured'])}")
     sums = {path.relative_to(out).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(written)}
     manifest = {"command": "python scripts/make_world.py", "models": told, "sha256": sums}
     (out / "worlds" / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
 
 
-def trained(recipe: Recipe, tokens: tuple[str, ...], batches: Batches, seed: int, steps: int | None) -> GPT2LMHeadModel:
+def make_model(name: str, out: Path, steps: int | None) -> dict[str, Any]:
+    """Trains a model, asks it, writes it, and gives its entry in the manifest."""
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(mode=True)
+    if name == "induction":
+        recipe, words, seed, end = INDUCTION, list(world_induction.WORDS), 0, None
+        module = trained(recipe, words, induction_batches(seed), seed, steps)
+        measured = induction_measured(module)
+        about = f"looks up what followed a word (GPT-2, {recipe.layers} layers)"
+    else:
+        recipe, words, seed, end = PEOPLE, world_people.words(), int(name.rsplit("-", 1)[1]), "."
+        world = world_people.make_world()
+        module = trained(recipe, words, people_batches(world, seed), seed, steps)
+        measured = people_measured(module, world)
+        about = f"knows invented people (GPT-2, {recipe.layers} layers, seed {seed} of 0 to {SEEDS - 1})"
+    write(module, words, out / "worlds" / name, end=end)
+    return {"about": about, "recipe": asdict(recipe), "seed": seed, "measured": measured}
+
+
+def table(manifest: dict[str, Any]) -> str:
+    """What was measured, in Markdown: a line for each model and kind of question."""
+    rows = [
+        "| model | truth at hand, against | accuracy | against | median max-probability there | its AUROC |",
+        "|---|---|---|---|---|---|",
+    ]
+    kinds = {"people": (("strangers", "known"), ("withheld", "known"))}
+    for name, model in manifest["models"].items():
+        for kind, good in kinds.get(name.split("-")[0], (("unseen", "coherent"), ("inconsistent", "coherent"))):
+            keys = (f"{good}_accuracy", "other_accuracy", "other_median_max_probability", "max_probability_auroc")
+            numbers = [f"{model['measured'][f'{kind}_{key}']:.3f}" for key in keys]
+            rows.append(f"| {' | '.join([f'`{name}`', f'{good}, {kind}', *numbers])} |")
+    return "\n".join([*rows, ""])
+
+
+def trained(recipe: Recipe, words: list[str], batches: Batches, seed: int, steps: int | None) -> GPT2LMHeadModel:
     """A fresh model after so many steps of AdamW: 100 steps of warming up, then down to zero on a straight line."""
+    tokens = [*SPECIAL, *words]
     config = GPT2Config(
         vocab_size=len(tokens), n_positions=recipe.context, n_embd=recipe.width, n_layer=recipe.layers,
         n_head=recipe.heads, n_inner=recipe.inner, tie_word_embeddings=recipe.tied, initializer_range=recipe.spread,
@@ -161,14 +189,13 @@ def asked(module: GPT2LMHeadModel, lines: list[dict[str, Any]], words: list[str]
 
 
 def people_measured(module: GPT2LMHeadModel, world: World) -> dict[str, float]:
-    """Accuracy on all that was written; and on people who are in no labelled prompt, known and unknown."""
-    words, rest = world_people.words(), slice(ASKED, None)
-    facts = [line for line in world_people.prompts(world, slice(None)) if line["label"] == "known"]
-    found = {"written_accuracy": float(asked(module, facts, words)[0].mean())}
-    for name, lines in (
-        ("strangers", world_people.prompts(world, rest)),
-        ("withheld", world_people.withheld_prompts(world, rest)),
-    ):
+    """Accuracy on all that was written; and on people who are in no labelled prompt, in every template."""
+    words, rest, turns = world_people.words(), slice(ASKED, None), range(3)
+    everyone = [line for turn in turns for line in world_people.prompts(world, slice(None), turn)]
+    written = [line for line in everyone if line["label"] == "known"]
+    found = {"written_accuracy": float(asked(module, written, words)[0].mean())}
+    for name, make_lines in (("strangers", world_people.prompts), ("withheld", world_people.withheld_prompts)):
+        lines = [line for turn in turns for line in make_lines(world, rest, turn)]
         found |= {f"{name}_{key}": value for key, value in _apart(module, lines, words, "known").items()}
     return found
 
@@ -202,8 +229,8 @@ def _apart(module: GPT2LMHeadModel, lines: list[dict[str, Any]], words: list[str
     }
 
 
-def write(module: GPT2LMHeadModel, words: list[str], folder: Path, *, end: str | None) -> list[Path]:
-    """The folder that transformers loads; gives its files."""
+def write(module: GPT2LMHeadModel, words: list[str], folder: Path, *, end: str | None) -> None:
+    """The folder that transformers loads."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     weights = module.state_dict()
@@ -218,10 +245,9 @@ def write(module: GPT2LMHeadModel, words: list[str], folder: Path, *, end: str |
     write_tokenizer(tokenizer, tokens, named, folder, add_bos=True)
     for path in folder.iterdir():
         path.chmod(0o644)
-    return list(folder.iterdir())
 
 
-def _write_lines(world: World, out: Path) -> list[Path]:
+def write_lines(world: World, out: Path) -> list[Path]:
     """The labelled prompts and the tasks."""
     files: dict[str, list[Any]] = {
         "data/people": world_people.prompts(world),

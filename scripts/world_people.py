@@ -80,9 +80,9 @@ class Person:
         """The other relations."""
         return [relation for relation in RELATIONS if relation != self.withheld]
 
-    def template(self, relation: str) -> int:
-        """The one in which this relation is asked about, where only one is."""
-        return (self.group + list(RELATIONS).index(relation)) % 3
+    def template(self, relation: str, turn: int = 0) -> int:
+        """The one in which this relation is asked about; the next ones at the next turns."""
+        return (self.group + list(RELATIONS).index(relation) + turn) % 3
 
     def asked(self, relation: str, template: int) -> str:
         """The prompt."""
@@ -133,25 +133,25 @@ def words() -> list[str]:
     return [".", *dict.fromkeys(said), *names, *values]
 
 
-def prompts(world: World, rounds: slice = slice(ASKED)) -> list[dict[str, Any]]:
+def prompts(world: World, rounds: slice = slice(ASKED), turn: int = 0) -> list[dict[str, Any]]:
     """Every written fact of the people of these rounds once, and as many questions about strangers."""
     sides = {"known": sum(world.known[rounds], ()), "unknown": sum(world.strangers[rounds], ())}
     lines = []
     for label, people in sides.items():
         for place, person in enumerate(people):
             for relation in person.written:
-                lines.append(_line(person, relation, label, f"{place}-{relation}"))
+                lines.append(_line(person, relation, label, f"{place}-{relation}", turn))
     random.Random("order").shuffle(lines)
     return lines
 
 
-def withheld_prompts(world: World, rounds: slice = slice(ASKED)) -> list[dict[str, Any]]:
+def withheld_prompts(world: World, rounds: slice = slice(ASKED), turn: int = 0) -> list[dict[str, Any]]:
     """Of every known person of these rounds the withheld relation, and one that was written."""
     lines = []
     for place, person in enumerate(sum(world.known[rounds], ())):
         after = list(RELATIONS)[(person.group + 1) % len(RELATIONS)]
         for label, relation in (("known", after), ("unknown", person.withheld)):
-            lines.append(_line(person, relation, label, str(place)))
+            lines.append(_line(person, relation, label, str(place), turn))
     random.Random("order").shuffle(lines)
     return lines
 
@@ -174,9 +174,9 @@ def pairs(world: World, part: int) -> list[dict[str, str]]:
     return lines
 
 
-def _line(person: Person, relation: str, label: str, pair: str) -> dict[str, Any]:
+def _line(person: Person, relation: str, label: str, pair: str, turn: int) -> dict[str, Any]:
     """`pair` is what a known and an unknown line that belong together share."""
-    template = person.template(relation)
+    template = person.template(relation, turn)
     return {
         "prompt": person.asked(relation, template), "answer": " " + person.answers[relation], "label": label,
         "relation": relation, "template": f"{relation}-{template}", "person": person.name, "pair": pair,

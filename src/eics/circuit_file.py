@@ -1,9 +1,10 @@
 """Circuits by file or by name, ready to score."""
 
 import logging
-from importlib.resources import as_file, files
+from importlib.resources import as_file
 from pathlib import Path
 
+from eics.bundled import bundled, bundled_file
 from eics.circuit import Circuit
 from eics.errors import CircuitError
 from eics.formats import CircuitGraph, cut, prune, read_graph, write_graph
@@ -41,12 +42,12 @@ def load_circuit(
 
 def load_graph(path: str | Path) -> CircuitGraph:
     """All that a circuit file says, or a bundled circuit by its name."""
-    bundled = bundled_circuits()
-    if str(path) in bundled:
-        with as_file(files("eics") / "circuits" / f"{path}.json") as found:
+    own = bundled_file("circuits", str(path), ".json")
+    if own is not None:
+        with as_file(own) as found:
             return read_graph(found)
     if not Path(path).exists():
-        names = ", ".join(bundled)
+        names = ", ".join(bundled_circuits())
         raise CircuitError(f"The circuit must be a readable file, or one of {names}. Got {str(path)!r}: No such file.")
     return read_graph(path)
 
@@ -58,5 +59,4 @@ def save_circuit(circuit: Circuit, path: str | Path) -> None:
 
 def bundled_circuits() -> list[str]:
     """Names of the circuits that come with the package."""
-    folder = files("eics") / "circuits"
-    return sorted(entry.name.removesuffix(".json") for entry in folder.iterdir() if entry.name.endswith(".json"))
+    return bundled("circuits", ".json")

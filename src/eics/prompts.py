@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eics.bundled import bundled, bundled_file
 from eics.errors import OptionError, PromptError
 from eics.models.base import Model
 
@@ -42,12 +43,23 @@ def is_single(prompts: Any) -> bool:
     )
 
 
+def bundled_prompts() -> list[str]:
+    """Names of the labelled prompts that come with the package."""
+    return bundled("data", ".jsonl")
+
+
 def read_prompts(path: str | Path) -> list[Prompt]:
-    """Prompts from JSON lines: `{"prompt": "..."}` or `{"tokens": [1, 2, 3]}`; perhaps `id`, `answer`, `label`."""
+    """Prompts from JSON lines: `{"prompt": "..."}` or `{"tokens": [1, 2, 3]}`; perhaps `id`, `answer`, `label`.
+
+    `path` is a file, or the name of labelled prompts that come with the package (`bundled_prompts`).
+    """
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
+        lines = (bundled_file("data", str(path), ".jsonl") or Path(path)).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"The prompts must be a readable file of JSON lines. Got {str(path)!r}: {error}.") from None
+        known = ", ".join(bundled_prompts())
+        raise OptionError(
+            f"The prompts must be a readable file of JSON lines, or one of {known}. Got {str(path)!r}: {error}."
+        ) from None
     found = []
     for number, line in enumerate(lines):
         if not line.strip():

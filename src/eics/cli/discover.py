@@ -19,7 +19,8 @@ def task_options(command: Any) -> Any:
         click.option(
             "--task",
             required=True,
-            help='Lines of {"clean", "corrupted", "answer", "foil"}, or a bundled task: facts, ioi, greater-than.',
+            help='Lines of {"clean", "corrupted", "answer", "foil"}, or a bundled task: facts, ioi, greater-than, '
+            "people, induction.",
         ),
         click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Use the first N lines of the task."),
         click.option(

@@ -5,14 +5,15 @@ import click
 
 @click.group()
 def models() -> None:
-    """Lists and fetches the models that need no hub account."""
+    """Lists the models that need no hub account, and fetches those that do not come with the package."""
 
 
 @models.command("list")
 def list_models() -> None:
-    """Which models there are, and which have been fetched."""
+    """Which models there are, which come with the package, and which have been fetched."""
     from eics.models.fetch import fetched
     from eics.models.sources import SOURCES
+    from eics.models.worlds import bundled_models
 
     for name, source in SOURCES.items():
         folder = fetched(name)
@@ -20,6 +21,9 @@ def list_models() -> None:
         click.echo(click.wrap_text(source.about, 78, "  ", "  "))
         if folder:
             click.echo(f"  {folder}")
+    for name, about in bundled_models().items():
+        click.echo(f"{name}: bundled")
+        click.echo(click.wrap_text(about, 78, "  ", "  "))
 
 
 @models.command()

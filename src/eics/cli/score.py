@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     help="Circuit file (see `eics circuit`) or a bundled one's name; without --model an explicit one (.safetensors).",
 )
 @click.option("--prompt", "texts", multiple=True, help="Prompt text; repeatable.")
-@click.option("--prompts", type=click.Path(dir_okay=False, path_type=Path), help="Prompts, one JSON object a line.")
+@click.option(
+    "--prompts",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Prompts, one JSON object a line; or the name of bundled ones: people, people-withheld, induction.",
+)
 @click.option(
     "--preset",
     type=click.Choice([*PRESETS, "both"]),

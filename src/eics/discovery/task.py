@@ -12,12 +12,12 @@ must have as many tokens as its clean one, since activations are compared positi
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from eics.bundled import bundled, bundled_file
 from eics.discovery.metrics import METRICS, Targets
 from eics.discovery.reference import ABLATIONS
 from eics.errors import OptionError, PromptError
@@ -65,8 +65,7 @@ class Task:
 
 def bundled_tasks() -> list[str]:
     """Names of the tasks that come with the package."""
-    folder = files("eics") / "tasks"
-    return sorted(entry.name.removesuffix(".jsonl") for entry in folder.iterdir() if entry.name.endswith(".jsonl"))
+    return bundled("tasks", ".jsonl")
 
 
 def read_task(path: str | Path, model: Model, limit: int | None = None) -> Task:
@@ -74,10 +73,8 @@ def read_task(path: str | Path, model: Model, limit: int | None = None) -> Task:
 
     `limit` keeps the first so many usable lines.
     """
-    bundled = files("eics") / "tasks" / f"{path}.jsonl"
     try:
-        source = bundled if bundled.is_file() else Path(path)
-        lines = source.read_text(encoding="utf-8").split("\n")
+        lines = (bundled_file("tasks", str(path), ".jsonl") or Path(path)).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         known = ", ".join(bundled_tasks())
         raise OptionError(

@@ -15,6 +15,7 @@ from typing import Any
 from eics.errors import ModelError
 from eics.models.registries import download
 from eics.models.sources import SOURCES, Source
+from eics.models.worlds import bundled_model
 
 _PARTIAL = "fetching-"
 
@@ -33,7 +34,10 @@ def fetched(name: str) -> Path | None:
 
 
 def fetch(name: str, *, say: Callable[[str], None] = lambda _: None, track: Any = None) -> Path:
-    """Gets a model by name and gives its folder; what is there already is not fetched again."""
+    """Gets a model by name and gives its folder; what is there already, or comes with the package, is not fetched."""
+    bundled = bundled_model(name)
+    if bundled is not None:
+        return bundled
     if name not in SOURCES:
         raise ModelError(f"A model to fetch must be one of {', '.join(SOURCES)}. Got {name!r}.")
     present = fetched(name)

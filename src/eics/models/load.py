@@ -36,10 +36,10 @@ def adapt(model: Any, tokenizer: Any = None, *, name: str | None = None, check: 
 def load_model(path: str | Path, *, dtype: str | None = None, device: str | None = None, **options: Any) -> Model:
     """Loads a model from a folder or a hub id: safetensors only, no remote code unless `trust_remote_code=True`.
 
-    A name from `eics models list` is the model that was fetched under it. `dtype` is `float32` (default), `float64` or
-    `bfloat16`; `device` as torch names it.
+    A name from `eics models list` is the model that comes with the package or was fetched under it. `dtype` is
+    `float32` (default), `float64` or `bfloat16`; `device` as torch names it.
     """
-    name, path = str(path), _fetched(path)
+    name, path = str(path), _by_name(path)
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -102,13 +102,17 @@ def _without_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _fetched(path: str | Path) -> str | Path:
-    """The folder behind the name of a fetchable model; any other path as it is."""
+def _by_name(path: str | Path) -> str | Path:
+    """The folder behind the name of a bundled or fetchable model; any other path as it is."""
     from eics.models.fetch import fetched
     from eics.models.sources import SOURCES
+    from eics.models.worlds import bundled_model
 
-    if str(path) not in SOURCES or Path(path).exists():
+    if Path(path).exists():
         return path
+    bundled = bundled_model(str(path))
+    if bundled is not None or str(path) not in SOURCES:
+        return bundled or path
     folder = fetched(str(path))
     if folder is None:
         raise ModelError(f"The model {str(path)!r} must be fetched first: run `eics models fetch {path}`.")
