@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     "--data",
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help='Lines of {"prompt" or "tokens", "answer" or "label", perhaps "id" and fields to group by}.',
+    help='Lines of {"prompt" or "tokens", "answer" or "label", perhaps "id" and fields to group by}; or bundled ones: '
+    "people, people-withheld, induction.",
 )
 @click.option(
     "--out",

@@ -4,8 +4,8 @@
     {"tokens": [1, 2, 3], "label": true}
 
 `answer` is text or a token id, or a list of those that count as right; the label is then whether the model says it.
-`label` (true or 1: the model is right, or knows it) needs no answer and wins over one. Every other field that holds
-text or a whole number can name groups.
+`label` (true, 1, "correct", "known" or "coherent": the model is right, or knows it) needs no answer and wins over one.
+Every other field that holds text or a whole number can name groups.
 """
 
 import json
@@ -14,10 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eics.bundled import bundled_file
 from eics.errors import OptionError, PromptError
 from eics.prompts import Prompt, as_prompts
 
 Answer = str | int
+_RIGHT = ("correct", "right", "known", "coherent")
+_WRONG = ("wrong", "incorrect", "unknown", "broken")
 _OWN = ("prompt", "tokens", "id", "answer", "label")
 
 
@@ -62,7 +65,7 @@ def group_values(prompts: Sequence[Labelled], key: str) -> list[str]:
 
 def _from_lines(path: Path) -> list[Labelled]:
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = (bundled_file("data", str(path), ".jsonl") or path).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"The data must be a readable file of JSON lines. Got {str(path)!r}: {error}.") from None
     found = []
@@ -111,8 +114,11 @@ def _answers(given: Any) -> tuple[Answer, ...]:
 def _label(given: Any) -> bool | None:
     if given is None:
         return None
+    if isinstance(given, str) and given.lower() in {*_RIGHT, *_WRONG}:
+        return given.lower() in _RIGHT
     if given not in (0, 1) or isinstance(given, str):
-        raise PromptError(f"a label must be true or 1 (right), false or 0 (wrong); got {given!r}")
+        words = f"one of {', '.join((*_RIGHT, *_WRONG))}"
+        raise PromptError(f"a label must be true or 1 (right), false or 0 (wrong), or {words}; got {given!r}")
     return bool(given)
 
 

@@ -1,0 +1,113 @@
+"""Runs the experiments of docs/preregistration.md: `python scripts/validation.py NAME [NAME ...]`.
+
+Each run goes to `runs/NAME`, resumes there, and leaves its page and figures in `docs/validation`.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from eics.cli import main as eics
+
+RUNS = Path("runs")
+DOCS = Path("docs/validation")
+OTHERS = "people-1,people-2,people-3,people-4"
+MATCHED = ("--drop-function-words", "--matched", "relation")
+LABELS = {
+    "people": ("--model", "people-0", "--circuit", "people", "--data", "people", "--ensemble", OTHERS),
+    "withheld": ("--model", "people-0", "--circuit", "people", "--data", "people-withheld", "--ensemble", OTHERS),
+    "induction": ("--model", "induction", "--circuit", "induction", "--data", "induction"),
+    "known-1000": ("--model", "smollm2", "--circuit", "facts", *MATCHED),  # the data is given
+    "own-facts": ("--model", "smollm2", "--circuit", "facts", *MATCHED, "--data", "examples/own_facts.jsonl"),
+}
+DAMAGE = {"damage-people": ("people-0", "people"), "damage-induction": ("induction",) * 2}
+TASKS = ("facts", "ioi", "greater-than")
+
+
+def main() -> None:
+    """One experiment after the other."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="+", choices=[*LABELS, *DAMAGE, "damage-smollm2", "tracking"])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--batch-size", default="8")
+    parser.add_argument("--known", type=Path, help="known_1000.jsonl, for known-1000")
+    given = parser.parse_args()
+    where = ("--device", given.device, "--batch-size", given.batch_size)
+    for name in given.names:
+        sys.stdout.write(f"{name}\n")
+        out = RUNS / name
+        if name in LABELS:
+            known = ("--data", str(given.known)) if name == "known-1000" else ()
+            _run("validate", *LABELS[name], *known, *where, "--out", str(out), *_again(out))
+        elif name == "tracking":
+            tasks = [part for task in TASKS for part in ("--task", f"{task}-test", "--circuit", task)]
+            reference = [part for task in TASKS for part in ("--reference", task)]
+            _run("track", "--model", "smollm2", *tasks, *reference, *where, "--out", str(out))
+        else:
+            model, circuit, prompts = _damaged(name)
+            common = ("--model", model, "--circuit", circuit, "--prompts", str(prompts))
+            _run("damage", *common, *where, "--out", str(out), *_again(out))
+        _keep(name, out)
+
+
+def _run(*arguments: str) -> None:
+    eics(list(arguments), standalone_mode=False)
+
+
+def _again(out: Path) -> Sequence[str]:
+    return ("--resume",) if out.exists() else ()
+
+
+def _damaged(name: str) -> tuple[str, str, Path]:
+    """Model, circuit and a file of prompts that the model gets right."""
+    path = RUNS / f"{name}.jsonl"
+    RUNS.mkdir(exist_ok=True)
+    if name in DAMAGE:
+        model, circuit = DAMAGE[name]
+        found, most = _known(circuit), 48
+    else:
+        model, circuit = "smollm2", "facts"
+        found, most = _right(), 24
+    rows = [row for row, _ in zip(found, range(most), strict=False)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return model, circuit, path
+
+
+def _known(data: str) -> Iterator[dict[str, object]]:
+    from eics.validation.data import read_labelled
+
+    for row in read_labelled(data):
+        if row.label:
+            yield {"id": row.prompt.id, "prompt": row.prompt.text}
+
+
+def _right() -> Iterator[dict[str, object]]:
+    """Prompts of the test part of `facts` that SmolLM2 answers."""
+    import torch
+
+    from eics.discovery.task import read_task
+    from eics.models import load_model
+    from eics.state import run
+
+    model = load_model("smollm2")
+    for number, pair in enumerate(read_task("facts-test", model).pairs):
+        with torch.no_grad():
+            state = run(model, [pair.clean], logits=True)
+        assert state.logits is not None
+        if int(state.logits[0].argmax()) in pair.answers:
+            yield {"id": number, "tokens": list(pair.clean)}
+
+
+def _keep(name: str, out: Path) -> None:
+    """The page and its figures, for the docs."""
+    DOCS.mkdir(parents=True, exist_ok=True)
+    for file in sorted(out.iterdir()):
+        if file.suffix in (".md", ".png"):
+            shutil.copy(file, DOCS / f"{name}-{file.name}")
+
+
+if __name__ == "__main__":
+    main()
