@@ -33,9 +33,10 @@ def main() -> None:
     parser.add_argument("names", nargs="+", choices=[*LABELS, *DAMAGE, "damage-smollm2", "tracking"])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch-size", default="8")
+    parser.add_argument("--memory", default="64", help="megabytes of a temporary block")
     parser.add_argument("--known", type=Path, help="known_1000.jsonl, for known-1000")
     given = parser.parse_args()
-    where = ("--device", given.device, "--batch-size", given.batch_size)
+    where = ("--device", given.device, "--batch-size", given.batch_size, "--memory", given.memory)
     for name in given.names:
         sys.stdout.write(f"{name}\n")
         out = RUNS / name
