@@ -5,7 +5,9 @@
     with        logit p = a + b B + c score
 
 B is out of fold on development, so that b learns how far the base can be trusted: a base that fits development too
-closely would else gain from any score that only takes weight away from it. A gain is how much the log-loss falls on the
+closely would else gain from any score that only takes weight away from it. A base that does worse on test than the
+share of correct development prompts, given to all, is replaced by that share: nothing is gained by mending what was
+better left out. A gain is how much the log-loss falls on the
 test split (in nats a prompt) and the AUROC rises, with paired bootstrap intervals. A score without anything to add has
 an expected gain below 0. Every feature enters as its rank among the development values; max-probability also as it is,
 so that a score that only bends it has nothing to add.
@@ -34,6 +36,7 @@ BASES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """What a score may add to, weakest first. The linear probe is not among them: it is a rival, not a confound."""
 
+_SHARE = "share of correct prompts"
 _Qualities = dict[tuple[str, str], tuple[Numbers, Numbers]]
 """Minus log-loss and AUROC, by base and added score."""
 
@@ -66,6 +69,7 @@ def gains(columns: Columns, *, clusters: Sequence[str] | None, count: int, seed:
     for base, members in BASES.items():
         odds = _base(columns, [member for member in members if member in columns.values], clusters, seed)
         predicted |= {(base, name): _predicted(columns, odds, name) for name in ("", *names)}
+        predicted[base, _SHARE] = np.full(len(labels), columns.labels[columns.development].mean())
     ones = np.ones((1, len(labels)))
     values = {key: _quality(one, labels, ones) for key, one in predicted.items()}
     blocks: dict[tuple[str, str], list[tuple[Numbers, Numbers]]] = {key: [] for key in predicted}
@@ -80,8 +84,10 @@ def gains(columns: Columns, *, clusters: Sequence[str] | None, count: int, seed:
 
 
 def _of_base(base: str, names: Sequence[str], values: _Qualities, samples: _Qualities) -> list[Gain]:
+    without = max(("", _SHARE), key=lambda name: values[base, name][0][0])
+
     def changes(name: str, metric: int, of: _Qualities) -> Numbers:
-        return of[base, name][metric] - of[base, ""][metric]
+        return of[base, name][metric] - of[base, without][metric]
 
     adjusted = holm({name: two_sided(changes(name, 0, samples)) for name in names})
 

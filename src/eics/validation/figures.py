@@ -21,7 +21,7 @@ def roc(found: Validation) -> Any:
     """ROC curves of the score, its companions, max-probability and the strongest suspect, directed on development."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, 5.6), layout="constrained")
+    figure = Figure(figsize=(6.0, 7.0), layout="constrained")
     axes = figure.subplots()
     axes.plot([0, 1], [0, 1], color="#999999", linewidth=0.8, linestyle="--")
     names = [name for name in (*_CURVES, found.comparison.suspect) if name in found.results]
@@ -32,8 +32,8 @@ def roc(found: Validation) -> Any:
         axes.plot(false, true, color=COLOURS[index], label=label, linewidth=1.6)
     axes.set(xlabel="wrong prompts called correct", ylabel="correct prompts called correct")
     axes.set_title(f"test split: {found.counts.test[0]} correct, {found.counts.test[1]} wrong", fontsize=11)
-    axes.legend(frameon=False, fontsize=8, loc="lower right", title="AUROC (95% interval)", title_fontsize=8)
-    axes.set_aspect("equal")
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", title="AUROC (95% interval)", title_fontsize=8)
+    axes.set_box_aspect(1)
     return figure
 
 
@@ -59,6 +59,7 @@ def distributions(found: Validation) -> Any:
             axes.stairs(counts, edges, color=colour, label=label, linewidth=1.3)
         axes.set_title(BY_NAME[name].title, fontsize=10)
         axes.tick_params(labelsize=8)
+        axes.locator_params(axis="x", nbins=5)
     grid[0].legend(frameon=False, fontsize=8)
     return figure
 

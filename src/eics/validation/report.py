@@ -70,7 +70,7 @@ _ALIKE = (
 
 _GAINS = (
     "Logistic regressions fitted on development (the base out of fold), compared on test: the base alone, and with the "
-    "score. A gain "
+    "score; a base that does worse on test than the share of correct development prompts is replaced by it. A gain "
     "is how much the log-loss falls (nats a prompt) and the AUROC rises; p by bootstrap, corrected by Holm for the "
     "scores tried on a base.",
     *(f"{name}: {', '.join(BY_NAME[member].title for member in members)}." for name, members in BASES.items()),
