@@ -96,8 +96,9 @@ def over_prompts(rows: Sequence[Row], *, seed: int = 0) -> list[OverPrompts]:
                 found.append(_estimates(task, kind, key, count, samples))
                 kept.setdefault((kind, *key), []).append((count, samples))
     for (kind, *rest), parts in kept.items():
-        known = [samples for _, samples in parts if np.isfinite(samples["raw"][0])]
-        pooled = {n: np.mean([one[n] for one in known], axis=0) for n in known[0]} if known else parts[0][1]
+        pooled = {
+            name: _mean_known(np.stack([one[name] for _, one in parts], axis=-1), whole=True) for name in parts[0][1]
+        }
         found.append(_estimates(POOLED, kind, tuple(rest), sum(count for count, _ in parts), pooled))
     return found
 
@@ -181,8 +182,9 @@ def _taken(table: Numbers, prompts: Places, circuits: Places) -> Numbers:
     return table[prompts[:, :, None], circuits[:, None, :]]
 
 
-def _mean_known(values: Numbers) -> Numbers:
-    """Mean over the last axis of what is not nan."""
+def _mean_known(values: Numbers, *, whole: bool = False) -> Numbers:
+    """Mean over the last axis of what is not nan; with `whole`, of the places whose first value is not."""
+    values = values[..., np.isfinite(values[0])] if whole else values
     known = np.isfinite(values)
     count = known.sum(axis=-1)
     total = np.where(known, values, 0.0).sum(axis=-1)

@@ -38,7 +38,8 @@ def tracking_figure(rows: Sequence[Row], found: Sequence[OverPrompts]) -> Any:
     above.axes[0].legend(frameon=False, fontsize=8)
     for axes, target in zip(below.subplots(1, 2, sharey=True), TARGETS, strict=True):
         _bars(axes, [f for f in found if (f.task, f.circuit, f.target) == (POOLED, "discovered", target)], target)
-    below.axes[0].legend(frameon=False, fontsize=8, loc="lower left")
+    handles, labels = next((axes.get_legend_handles_labels() for axes in below.axes if axes.lines), ([], []))
+    below.legend(handles, labels, frameon=False, fontsize=8, loc="outside lower center", ncols=len(labels) or 1)
     return figure
 
 

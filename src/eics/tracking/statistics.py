@@ -17,6 +17,9 @@ Places = NDArray[np.int64]
 
 RESAMPLES = 2000
 LEVEL = 0.95
+LEAST_LEFT = 8
+"""Prompts beyond the covariates below which there is no partial correlation: a regression would fit them all."""
+
 _FLAT = 1e-9  # spread of ranks, against their number, below which nothing varies
 
 
@@ -69,11 +72,16 @@ def spearman(x: Numbers, y: Numbers) -> Numbers:
 
 
 def partial(x: Numbers, y: Numbers, covariates: Sequence[Numbers], groups: Places | None = None) -> Numbers:
-    """Rank correlation of x, (R, n) or several (S, R, n), with y given covariates and group numbers, (R, n) each."""
+    """Rank correlation of x, (R, n) or several (S, R, n), with y given covariates and group numbers, (R, n) each.
+
+    nan where the prompts are too few for so many covariates.
+    """
     columns = [np.ones_like(y), *(_centred(rankdata(one, axis=-1)) / y.shape[-1] for one in covariates)]
     if groups is not None:
         columns += [(groups == number).astype(float) for number in range(int(groups.max()) + 1)]
     known = np.stack(columns, axis=-1)  # (R, n, q)
+    if y.shape[-1] - known.shape[-1] < LEAST_LEFT:
+        return np.full(x.shape[:-1], np.nan)
     inverse = np.linalg.pinv(np.swapaxes(known, -1, -2) @ known, rcond=1e-10, hermitian=True)
 
     def left(values: Numbers) -> Numbers:

@@ -6,6 +6,7 @@ Pooled over tasks, with intervals corrected for the number of scores compared, a
 - *tracks* it where the partial correlation, given group, entropy, max-probability and another circuit's KL divergence,
   lies above 0;
 - *goes with it, no more than its confounds do* where the plain correlation lies above 0 and the partial one does not;
+- *goes with it, and cannot be told from its confounds* where there are too few prompts for the partial one;
 - *goes against it* where the plain correlation lies below 0;
 - else there is *no evidence* that it tracks it.
 """
@@ -31,7 +32,8 @@ NAMES = {
 }
 WHAT = {"kl": "the KL divergence", "faithfulness": "faithfulness"}
 
-NOTHING, TRACKS, CONFOUNDED, AGAINST, NO_EVIDENCE = "nothing", "tracks", "confounded", "against", "no evidence"
+NOTHING, TRACKS, CONFOUNDED, UNTOLD = "nothing", "tracks", "confounded", "untold"
+AGAINST, NO_EVIDENCE = "against", "no evidence"
 
 
 def verdict(found: OverPrompts) -> str:
@@ -40,7 +42,7 @@ def verdict(found: OverPrompts) -> str:
         return NOTHING
     if found.given_other.side() > 0:
         return TRACKS
-    return {1: CONFOUNDED, -1: AGAINST, 0: NO_EVIDENCE}[found.raw.side()]
+    return {1: CONFOUNDED if found.given_other.known else UNTOLD, -1: AGAINST, 0: NO_EVIDENCE}[found.raw.side()]
 
 
 def sentences(prompts: Sequence[OverPrompts], circuits: Sequence[OverCircuits], costs: Sequence[Cost]) -> Iterator[str]:
@@ -66,6 +68,7 @@ def _of_score(score: str, found: Sequence[OverPrompts]) -> Iterator[str]:
     phrases = {
         TRACKS: "tracks {} beyond the confounds",
         CONFOUNDED: "goes with {}, no more than its confounds do",
+        UNTOLD: "goes with {}; the prompts are too few to tell it from its confounds",
         AGAINST: "goes against {} (less coherent where the circuit is more faithful)",
         NO_EVIDENCE: "there is no evidence that it tracks {}",
         NOTHING: "is constant where {} is known",
@@ -73,7 +76,7 @@ def _of_score(score: str, found: Sequence[OverPrompts]) -> Iterator[str]:
     said = []
     for kind, phrase in phrases.items():
         places = [
-            f"{WHAT[target]} under {_and([a for t, a in verdicts if t == target and verdicts[t, a] == kind])} ablation"
+            f"{WHAT[target]} under {_kinds([a for t, a in verdicts if t == target and verdicts[t, a] == kind])}"
             for target in WHAT
             if kind in {v for (t, _), v in verdicts.items() if t == target}
         ]
@@ -86,7 +89,7 @@ def _of_unknown(pooled: Sequence[OverPrompts]) -> Iterator[str]:
     unknown = [a for a in ABLATIONS if not any(f.target == "faithfulness" and f.ablation == a for f in pooled)]
     if unknown:
         yield (
-            f"Faithfulness under {_and(unknown)} ablation is not compared: on fewer than {LEAST} prompts of each task "
+            f"Faithfulness under {_kinds(unknown)} is not compared: on fewer than {LEAST} prompts of each task "
             "does ablating everything cost enough to divide by."
         )
 
@@ -140,7 +143,7 @@ def _of_costs(costs: Sequence[Cost]) -> Iterator[str]:
 
 def _places(found: Sequence[OverCircuits]) -> str:
     return _and([
-        f"{WHAT[target]} under {_and([f.ablation for f in found if f.target == target])} ablation"
+        f"{WHAT[target]} under {_kinds([f.ablation for f in found if f.target == target])}"
         for target in WHAT
         if any(f.target == target for f in found)
     ])  # fmt: skip
@@ -149,6 +152,10 @@ def _places(found: Sequence[OverCircuits]) -> str:
 def _title(score: str) -> str:
     name = NAMES[score]
     return name[0].upper() + name[1:]
+
+
+def _kinds(ablations: Sequence[str]) -> str:
+    return "all three ablations" if set(ablations) == set(ABLATIONS) else f"{_and(ablations)} ablation"
 
 
 def _and(parts: Sequence[str]) -> str:
