@@ -1,6 +1,6 @@
 """Runs the experiments of docs/preregistration.md: `python scripts/validation.py NAME [NAME ...]`.
 
-Each run goes to `runs/NAME`, resumes there, and leaves its page and figures in `docs/validation`.
+Each run goes to `runs/NAME`, resumes there, and leaves its page and figures in `docs/validation/NAME`.
 """
 
 import argparse
@@ -104,10 +104,10 @@ def _right() -> Iterator[dict[str, object]]:
 
 def _keep(name: str, out: Path) -> None:
     """The page and its figures, for the docs."""
-    DOCS.mkdir(parents=True, exist_ok=True)
+    (DOCS / name).mkdir(parents=True, exist_ok=True)
     for file in sorted(out.iterdir()):
-        if file.suffix in (".md", ".png"):
-            shutil.copy(file, DOCS / f"{name}-{file.name}")
+        if file.suffix in (".md", ".png", ".svg"):
+            shutil.copy(file, DOCS / name / file.name)
 
 
 if __name__ == "__main__":

@@ -164,8 +164,11 @@ def _unhalf(x: Tensor) -> Tensor:
 
 
 def pick(tensor: Tensor, places: Sequence[int]) -> Tensor:
-    """Some rows; all of them without a copy."""
-    return tensor if list(places) == list(range(len(tensor))) else tensor[list(places)]
+    """Some rows; neighbours, all of them among others, without a copy."""
+    first, count = places[0], len(places)
+    if list(places) == list(range(first, first + count)):
+        return tensor if count == len(tensor) else tensor[first : first + count]
+    return tensor[list(places)]
 
 
 def by_head(z: Tensor, heads: int) -> Tensor:

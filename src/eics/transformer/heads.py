@@ -32,7 +32,6 @@ class HeadMap(LinearOperator):
         self.shape = (len(places), *state.read.shape)  # H, B, T, d
         self.batch, self.rows, self.cols = self.shape[0] * self.shape[1], length * width, length * width
         self.dtype, self.device = state.read.dtype, state.read.device
-        self._weights: dict[str, Tensor] = {}
         self.through = {port} if port else ({"v"} if state.frozen else {"q", "k", "v"})
 
     @cached_property
@@ -41,18 +40,34 @@ class HeadMap(LinearOperator):
         held = self.state.held
         return held if self.places == tuple(range(len(self.state.heads))) else held.pick(self.places)
 
-    def weight(self, name: str) -> Tensor:
-        """Of a port or of the write, by head: (H, out, in)."""
-        if name not in self._weights:
-            spec, heads = self.state.spec, [self.state.heads[place] for place in self.places]
-            chosen = [spec.group(head) for head in heads] if name in "kv" else heads
-            weight = {"q": spec.w_q, "k": spec.w_k, "v": spec.w_v, "o": spec.w_o}[name]
-            self._weights[name] = pick(weight, chosen).to(self.dtype)
-        return self._weights[name]
+    @cached_property
+    def w_o(self) -> Tensor:
+        """Of the write, by head: (H, d, e)."""
+        return pick(self.state.spec.w_o, [self.state.heads[place] for place in self.places]).to(self.dtype)
+
+    @cached_property
+    def ports(self) -> tuple[str, ...]:
+        """Those that carry something, in the order in which their rows stand in `w_in`."""
+        return tuple(port for port in "qkv" if port in self.through)
+
+    @cached_property
+    def w_in(self) -> Tensor:
+        """Of the ports, one below another, with the norm's gain and centring in them: W diag(w) P, (H, ports*e, d)."""
+        spec, heads = self.state.spec, [self.state.heads[place] for place in self.places]
+        groups = [spec.group(head) for head in heads]
+        rows = {"q": (spec.w_q, heads), "k": (spec.w_k, groups), "v": (spec.w_v, groups)}
+        weight = torch.cat([pick(*rows[port]) for port in self.ports], dim=1).to(self.dtype) * self.state.norm.weight
+        return weight - weight.mean(dim=2, keepdim=True) if self.state.norm.spec.centred else weight
+
+    @cached_property
+    def along(self) -> Tensor:
+        """W diag(w) c at the norm's point c, over d s^3: what a change along c takes off; (H, B, 1, T, ports*e)."""
+        norm = self.state.norm
+        return project((norm.point / (norm.point.shape[-1] * norm.scale**3))[None, :, None], self.w_in.mT)
 
     def mv(self, x: Tensor) -> Tensor:
         """Norm, projections, pattern, W_O."""
-        out = project(self.z_change(x), self.weight("o").mT)
+        out = project(self.z_change(x), self.w_o.mT)
         if self.state.post is not None:
             out = out * self.state.post.unsqueeze(1)
         return to_columns(out.flatten(0, 1))
@@ -62,7 +77,7 @@ class HeadMap(LinearOperator):
         back = self.by_head(to_rows(y, self.state.read))
         if self.state.post is not None:
             back = back * self.state.post.unsqueeze(1)
-        return self.z_back(project(back, self.weight("o")))
+        return self.z_back(project(back, self.w_o))
 
     def by_head(self, x: Tensor) -> Tensor:
         """(H*B or 1, k, ...) as (H, B, k, ...)."""
@@ -72,37 +87,61 @@ class HeadMap(LinearOperator):
 
     def ports_back(self, cotangent: Tensor) -> Iterator[tuple[str, Tensor]]:
         """`rmv` through each port apart, (H, B, T, d), for one cotangent (B, T, d) of all heads alike."""
-        back = project(cotangent[None, :, None], self.weight("o"))
-        norm = self.state.norm
-        if "v" in self.through:
-            yield "v", norm.rmv(project(self.held.pattern.mT.unsqueeze(2) @ back, self.weight("v"))).squeeze(2)
-        if self.through & {"q", "k"}:
-            for port, rows in self._ports_of_pattern(back):
-                yield port, norm.rmv(rows).squeeze(2)
+        back = project(cotangent[None, :, None], self.w_o)
+        width = back.shape[-1]
+        for place, (port, rows) in enumerate(self._ports_back(back)):
+            some = slice(place * width, (place + 1) * width)
+            yield port, self._unread(rows, self.w_in[:, some], self.along[..., some]).squeeze(2)
 
     def z_change(self, x: Tensor) -> Tensor:
         """dz, (H, B, k, T, e), for a block (H*B, T*d, k)."""
-        normed = self.state.norm.mv(self.by_head(to_rows(x, self.state.read)))
-        out = torch.zeros((), dtype=self.dtype, device=self.device)
-        if "v" in self.through:
-            out = out + self.held.pattern.unsqueeze(2) @ project(normed, self.weight("v").mT)
-        if self.through & {"q", "k"}:
-            out = out + self._pattern_change(normed) @ self.held.value.unsqueeze(2)
-        return out
+        read = self._read(self.by_head(to_rows(x, self.state.read)))
+        terms = []
+        if "v" in read:
+            terms.append(self.held.pattern.unsqueeze(2) @ read["v"])
+        if "q" in read or "k" in read:
+            terms.append(self._pattern_change(read) @ self.held.value.unsqueeze(2))
+        return add(iter(terms))
 
     def z_back(self, back: Tensor) -> Tensor:
         """The transpose of `z_change`: (H, B, k, T, e) to (H*B, T*d, k)."""
-        total = torch.zeros((), dtype=self.dtype, device=self.device)
-        if "v" in self.through:
-            total = total + project(self.held.pattern.mT.unsqueeze(2) @ back, self.weight("v"))
+        rows = torch.cat([rows for _, rows in self._ports_back(back)], dim=-1)
+        return to_columns(self._unread(rows, self.w_in, self.along).flatten(0, 1))
+
+    def _read(self, rows: Tensor) -> dict[str, Tensor]:
+        """W N x for each port, (H, B, k, T, e), by the rank-one form of the norm's Jacobian:
+        `W N = (W diag(w) P) / s - (W diag(w) c) c^T / (d s^3)`."""
+        norm = self.state.norm
+        out = project(rows, self.w_in.mT) / norm.scale.unsqueeze(1)
+        if not norm.frozen:
+            out = out - self.along * (rows * norm.point.unsqueeze(1)).sum(dim=-1, keepdim=True)
+        return dict(zip(self.ports, out.chunk(len(self.ports), dim=-1), strict=True))
+
+    def _unread(self, rows: Tensor, weight: Tensor, along: Tensor) -> Tensor:
+        """The transpose of `_read`, for some of the ports: (H, B, k, T, .) to (H, B, k, T, d)."""
+        norm = self.state.norm
+        out = project(rows / norm.scale.unsqueeze(1), weight)
+        if norm.frozen:
+            return out
+        return torch.addcmul(out, norm.point.unsqueeze(1), (rows * along).sum(dim=-1, keepdim=True), value=-1.0)
+
+    def _ports_back(self, back: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """What each port gets of a cotangent of z, before its weights: (H, B, k, T, e), in the order of `ports`."""
+        held = self.held
         if self.through & {"q", "k"}:
-            total = total + self._pattern_back(back)
-        return to_columns(self.state.norm.rmv(total).flatten(0, 1))
+            scores = self._softmax_change(back @ held.value.mT.unsqueeze(2))  # a softmax's Jacobian is symmetric
+            scores = self.state.spec.scale * self._capped(scores)
+        if "q" in self.through:
+            yield "q", self._turn_back(scores @ held.key.unsqueeze(2), held.q_norm)
+        if "k" in self.through:
+            yield "k", self._turn_back(scores.mT @ held.query.unsqueeze(2), held.k_norm)
+        if "v" in self.through:
+            yield "v", held.pattern.mT.unsqueeze(2) @ back
 
     def reduced(self, left: Tensor | None = None) -> LinearOperator:
         """R z instead of W_O z, with W_O = Q R at each position: e rows a position instead of d."""
         heads, prompts, length, width = self.shape
-        weight = self.weight("o")[:, None, None]  # (H, 1, 1, d, e)
+        weight = self.w_o[:, None, None]  # (H, 1, 1, d, e)
         if width <= weight.shape[-1]:
             return super().reduced(left)
         scale = None
@@ -171,28 +210,14 @@ class HeadMap(LinearOperator):
         """The maps at the same state, computed in float64."""
         return HeadMap(self.state.at(self.state.read.double()), self.places, self.port)
 
-    def _pattern_change(self, normed: Tensor) -> Tensor:
+    def _pattern_change(self, read: dict[str, Tensor]) -> Tensor:
         """dA, (H, B, k, T, T)."""
-        held = self.held
-        scores = torch.zeros((), dtype=self.dtype, device=self.device)
-        if "q" in self.through:
-            scores = scores + self._turn(project(normed, self.weight("q").mT), held.q_norm) @ held.key.mT.unsqueeze(2)
-        if "k" in self.through:
-            scores = scores + held.query.unsqueeze(2) @ self._turn(project(normed, self.weight("k").mT), held.k_norm).mT
-        return self._softmax_change(self.state.spec.scale * self._capped(scores))
-
-    def _pattern_back(self, back: Tensor) -> Tensor:
-        return add(rows for _, rows in self._ports_of_pattern(back))
-
-    def _ports_of_pattern(self, back: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """What queries and keys get of a cotangent of z, as rows before the norm: (H, B, k, T, d) each."""
-        held = self.held
-        scores = self._softmax_change(back @ held.value.mT.unsqueeze(2))  # a softmax's Jacobian is symmetric
-        scores = self.state.spec.scale * self._capped(scores)
-        if "q" in self.through:
-            yield "q", project(self._turn_back(scores @ held.key.unsqueeze(2), held.q_norm), self.weight("q"))
-        if "k" in self.through:
-            yield "k", project(self._turn_back(scores.mT @ held.query.unsqueeze(2), held.k_norm), self.weight("k"))
+        held, terms = self.held, []
+        if "q" in read:
+            terms.append(self._turn(read["q"], held.q_norm) @ held.key.mT.unsqueeze(2))
+        if "k" in read:
+            terms.append(held.query.unsqueeze(2) @ self._turn(read["k"], held.k_norm).mT)
+        return self._softmax_change(self.state.spec.scale * self._capped(add(iter(terms))))
 
     def _softmax_change(self, scores: Tensor) -> Tensor:
         pattern = self.held.pattern.unsqueeze(2)

@@ -63,6 +63,7 @@ class _Linearizer:
         self.spec = run.state.model.transformer
         self.attentions: dict[int, AttentionState] = {}
         self._head_writes: dict[int, Tensor] = {}
+        self._maps: dict[tuple[str, str | None], LinearOperator] = {}
         self.mask = run.state.mask
         self.heads: dict[int, list[int]] = {}
         for node in map(Node.parse, run.circuit.order):
@@ -96,7 +97,12 @@ class _Linearizer:
         return reads[node.layer]
 
     def map(self, node: Node, port: str | None) -> LinearOperator:
-        """D f_v(x_v), through one port or all."""
+        """D f_v(x_v), through one port or all; made once, whoever asks."""
+        if (node.name, port) not in self._maps:
+            self._maps[node.name, port] = self._map(node, port)
+        return self._maps[node.name, port]
+
+    def _map(self, node: Node, port: str | None) -> LinearOperator:
         if node.kind is Kind.HEAD:
             assert node.layer is not None
             assert node.head is not None
