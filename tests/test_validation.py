@@ -355,7 +355,7 @@ def test_labels_function_words_and_failures_are_in_the_rows(model):
         ([{"prompt": "a"}], [], "must have an 'answer' or a 'label'. 1 of 1 have neither"),
         ([{"prompt": "a", "label": 1, "id": "x"}] * 2, [], "must have an id of its own. Got 'x' twice"),
         ([{"prompt": "a", "label": "yes"}], [], "Line 1 of"),
-        ([{"prompt": "a", "label": 2}], [], "a label must be true or 1 (right), false or 0 (wrong); got 2"),
+        ([{"prompt": "a", "label": 2}], [], "a label must be true or 1 (right), false or 0 (wrong), or one of correct"),
         ([{"prompt": "a", "answer": []}], [], "an answer must be text, a token id, or a list of those; got []"),
         ([{"label": 1}], [], "a prompt must have 'prompt' (text) or 'tokens'"),
         ([], [], "must have at least one prompt"),
