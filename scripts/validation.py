@@ -1,6 +1,7 @@
 """Runs the experiments of docs/preregistration.md: `python scripts/validation.py NAME [NAME ...]`.
 
-Each run goes to `runs/NAME`, resumes there, and leaves its page and figures in `docs/validation/NAME`.
+Each run goes to `runs/NAME`, resumes there, and leaves its page and figures in `docs/validation/NAME`. `table` prints
+the table of docs/validation.md.
 """
 
 import argparse
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from eics.cli import main as eics
+from eics.validation.columns import KINDS
 
 RUNS = Path("runs")
 DOCS = Path("docs/validation")
@@ -30,7 +32,7 @@ TASKS = ("facts", "ioi", "greater-than")
 def main() -> None:
     """One experiment after the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="+", choices=[*LABELS, *DAMAGE, "damage-smollm2", "tracking"])
+    parser.add_argument("names", nargs="+", choices=[*LABELS, *DAMAGE, "damage-smollm2", "tracking", "table"])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch-size", default="8")
     parser.add_argument("--memory", default="64", help="megabytes of a temporary block")
@@ -38,6 +40,9 @@ def main() -> None:
     given = parser.parse_args()
     where = ("--device", given.device, "--batch-size", given.batch_size, "--memory", given.memory)
     for name in given.names:
+        if name == "table":
+            sys.stdout.write(_table())
+            continue
         sys.stdout.write(f"{name}\n")
         out = RUNS / name
         if name in LABELS:
@@ -50,7 +55,8 @@ def main() -> None:
         else:
             model, circuit, prompts = _damaged(name)
             common = ("--model", model, "--circuit", circuit, "--prompts", str(prompts))
-            _run("damage", *common, *where, "--out", str(out), *_again(out))
+            # more than the default of `fast`: what was registered ran with as many
+            _run("damage", *common, "--macro-probes", "12", *where, "--out", str(out), *_again(out))
         _keep(name, out)
 
 
@@ -102,11 +108,26 @@ def _right() -> Iterator[dict[str, object]]:
             yield {"id": number, "tokens": list(pair.clean)}
 
 
+def _table() -> str:
+    """Test AUROC of every score in every experiment with labels, from what the runs left in the docs."""
+    found = {name: json.loads((DOCS / name / "results.json").read_text(encoding="utf-8"))["scores"] for name in LABELS}
+    head = " | ".join(f"[`{name}`](validation/{name}/report.md)" for name in LABELS)
+    lines = [f"| test AUROC (95%) | {head} |", "|---" * (len(LABELS) + 1) + "|"]
+    for kind in KINDS:
+        cells = []
+        for scores in found.values():
+            auroc = scores[kind.name]["metrics"]["auroc"] if kind.name in scores else None
+            cells.append("" if auroc is None else "{value:.2f} ({low:.2f} to {high:.2f})".format(**auroc))
+        if any(cells):
+            lines.append(f"| {kind.title} | {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
 def _keep(name: str, out: Path) -> None:
     """The page and its figures, for the docs."""
     (DOCS / name).mkdir(parents=True, exist_ok=True)
     for file in sorted(out.iterdir()):
-        if file.suffix in (".md", ".png", ".svg"):
+        if file.suffix in (".md", ".png", ".svg") or file.name == "results.json":
             shutil.copy(file, DOCS / name / file.name)
 
 

@@ -149,7 +149,7 @@ def emergence_spectra(linearized: LinearizedCircuit, options: Options) -> Emerge
     macro = macro_part(linearized, relative=relative)
     parts = node_parts(linearized, relative) if options.parts == "nodes" else branch_parts(linearized, relative)
     return EmergenceSpectra(
-        macro=spectrum_of(macro, options, options.macro_probes),
+        macro=spectrum_of(macro, options, options.probes_of_macro),
         parts=_spectra(parts, options),
         macro_rows=macro.rows,
         macro_channels=macro.channels,
@@ -181,7 +181,7 @@ def _spectra(parts: Sequence[Part], options: Options) -> dict[str, Spectrum]:
 def macro_spectrum(linearized: LinearizedCircuit, options: Options) -> tuple[Spectrum, Tensor]:
     """The spectrum of J_M alone, and how many rows count: all that calibration needs."""
     part = macro_part(linearized, relative=options.metric == "relative")
-    return spectrum_of(part, options, options.macro_probes), part.rows
+    return spectrum_of(part, options, options.probes_of_macro), part.rows
 
 
 def spectrum_of(part: Part, options: Options, probes: int) -> Spectrum:

@@ -63,7 +63,8 @@ class Options:
         positions: `all`, `no_sink` (from the second token on) or `last`.
         readout: what the stalk of `logits` is; a matter of models, unused by explicit circuits.
         seed: of the probes.
-        node_probes, macro_probes: probes for a part and for the macro map, in `lanczos` and `fast`.
+        node_probes, macro_probes: probes for a part and for the macro map, in `lanczos` and `fast`. For the macro map
+            12 and 8, if not given: `fast` is for ranking.
         steps: Lanczos steps for each probe.
         top_k: in `lanczos`, count only the k largest singular values instead of sampling.
         factorization: in `exact`, `svd` (every alpha at once), `cholesky` (fastest and smallest for one alpha), or
@@ -86,7 +87,7 @@ class Options:
     readout: str = "final_norm"
     seed: int = 0
     node_probes: int = 8
-    macro_probes: int = 12
+    macro_probes: int | None = None
     steps: int = 10
     top_k: int | None = None
     factorization: str = "auto"
@@ -105,11 +106,17 @@ class Options:
             self._set(name, _positive(name, "a finite number > 0", getattr(self, name)))
         # A third of the probes sketch in `fast`, and a standard error needs two of the others.
         for name, least in {"node_probes": 4, "macro_probes": 4, "steps": 1, "seed": 0}.items():
-            self._set(name, _whole(name, getattr(self, name), least=least))
+            if getattr(self, name) is not None or name != "macro_probes":
+                self._set(name, _whole(name, getattr(self, name), least=least))
         if self.top_k is not None:
             self._set("top_k", _whole("top_k", self.top_k, least=1))
             if self.mode != "lanczos":
                 raise OptionError.of("top_k", f"used with mode 'lanczos', not {self.mode!r}", self.top_k)
+
+    @property
+    def probes_of_macro(self) -> int:
+        """How many, given or not."""
+        return self.macro_probes or (8 if self.mode == "fast" else 12)
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

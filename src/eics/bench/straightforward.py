@@ -40,7 +40,7 @@ class PlainScore:
 def straightforward(plain: PlainCircuit, options: Options) -> PlainScore:
     """Algorithm 1 for one prompt."""
     parts = {name: ei(jacobian, options, options.node_probes, name) for name, jacobian in node_jacobians(plain)}
-    macro = ei(macro_jacobian(plain), options, options.macro_probes, "macro")
+    macro = ei(macro_jacobian(plain), options, options.probes_of_macro, "macro")
     return PlainScore(c_sh(plain), macro, parts)
 
 

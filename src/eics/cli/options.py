@@ -32,7 +32,7 @@ _HELP = {
 _NUMBERS = {
     "seed": "Seed of the probes.",
     "node_probes": "Probes for each part, in lanczos and fast; at least 4.",
-    "macro_probes": "Probes for the macro map, in lanczos and fast; at least 4.",
+    "macro_probes": "Probes for the macro map, at least 4.  [lanczos: 12, fast: 8]",
     "steps": "Lanczos steps for each probe.",
     "top_k": "In lanczos: count only the K largest singular values, sampling nothing.",
 }

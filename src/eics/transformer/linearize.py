@@ -197,6 +197,8 @@ class _Linearizer:
     def constant(self, node: Node) -> Tensor:
         """b_v; an affine node's map is that of its values (`<v>`, or all ports at once)."""
         operator = self.map(node, None)
+        if isinstance(operator, MLPMap):
+            return operator.constant(self.biases(node))
         value = self.function(node, operator)
         read = self.read(node) - self.biases(node)
         carried = operator.mv(read.flatten(1).unsqueeze(2)).reshape(value.shape)
@@ -204,8 +206,6 @@ class _Linearizer:
 
     def function(self, node: Node, operator: LinearOperator) -> Tensor:
         """f_v at the state that was read."""
-        if isinstance(operator, MLPMap):
-            return operator.function
         if isinstance(operator, ReadoutMap):
             return operator.function.unsqueeze(1)
         assert node.layer is not None

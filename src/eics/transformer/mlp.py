@@ -32,13 +32,13 @@ class MLPMap(LinearOperator):
         self.w_in, self.w_out = spec.w_in.to(self.dtype), spec.w_out.to(self.dtype)
         self.w_gate = None if spec.w_gate is None else spec.w_gate.to(self.dtype)
         self.up = None if self.w_gate is not None and frozen else self._up  # a held gate needs no more
-        if self.w_gate is None:
+        self.gate = None if self.w_gate is None else _affine(self.norm.value, self.w_gate, spec.b_gate)
+        if self.gate is None:
             assert self.up is not None
             self.by_up, self.by_gate = self._ratio(self.up), None
         else:
-            gate = _affine(self.norm.value, self.w_gate, spec.b_gate)
-            self.by_up = spec.activation(gate)
-            self.by_gate = None if self.up is None else derivative(spec.activation, gate) * self.up
+            self.by_up = spec.activation(self.gate)
+            self.by_gate = None if self.up is None else derivative(spec.activation, self.gate) * self.up
         self.post = None if spec.post_norm is None else NormMap.at(spec.post_norm, self._out, frozen)
 
     @property
@@ -56,6 +56,27 @@ class MLPMap(LinearOperator):
     def function(self) -> Tensor:
         """What the MLP's own function writes at the observed state, (B, T, d)."""
         return self._out if self.post is None else self.post.value
+
+    def constant(self, biases: Tensor) -> Tensor:
+        """f(x) - M (x - biases) under `frozen`, (B, T, d): what is left when every upstream node writes zero.
+
+        The hidden layer reads `W_in N x` and constants beside it, so only those go through W_out; a model without
+        biases has none.
+        """
+        assert self.frozen
+        through = (self.w_in * self.norm.weight) @ (biases - biases.mean() if self.norm.spec.centred else biases)
+        rest = _rest(self.norm, self.w_in, self.spec.b_in) + through / self.norm.scale
+        out = mix(self.by_up * rest, self.w_out.mT) if bool(rest.any()) else torch.zeros_like(self.read)
+        if self.spec.b_out is not None:
+            out = out + self.spec.b_out.to(self.dtype)
+        if self.post is None:
+            return out
+        out = self.post.mv(out.unsqueeze(1)).squeeze(1)
+        return out if self.post.spec.bias is None else out + self.post.spec.bias.to(self.dtype)
+
+    def along(self, weight: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
+        """W diag(w) c at the norm's point c, from `value = W norm(x) + bias`, which is known: no product."""
+        return (value - _rest(self.norm, weight, bias)) * self.norm.scale
 
     def mv(self, x: Tensor) -> Tensor:
         """Norm, in, nonlinearity, out."""
@@ -158,6 +179,12 @@ def mlp_value(spec: MLP, read: Tensor) -> Tensor:
         hidden = spec.activation(_affine(normed, spec.w_gate, spec.b_gate)) * hidden
     out = _affine(hidden, spec.w_out, spec.b_out)
     return out if spec.post_norm is None else NormMap.at(spec.post_norm, out, False).value
+
+
+def _rest(norm: NormMap, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """What `W norm(x) + bias` is without x, (out,)."""
+    out = torch.zeros_like(weight[:, 0]) if norm.spec.bias is None else weight @ norm.spec.bias.to(weight.dtype)
+    return out if bias is None else out + bias.to(weight.dtype)
 
 
 def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

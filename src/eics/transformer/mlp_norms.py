@@ -25,20 +25,22 @@ def mlp_norms_squared(mlp: "MLPMap") -> Tensor | None:
     width = mlp.w_in.shape[0]
     if mlp.post is not None or width * width * mlp.dtype.itemsize > memory_bound():
         return None
-    norm, point = mlp.norm, mlp.norm.weight * mlp.norm.point
+    norm = mlp.norm
     inverse = 1.0 / norm.scale.squeeze(-1).square()
-    sides = [("u", mlp.by_up, mlp.w_in)]
-    if mlp.w_gate is not None and mlp.by_gate is not None:
-        sides.append(("g", mlp.by_gate, mlp.w_gate))
+    sides = [("u", mlp.by_up)]
+    if mlp.by_gate is not None:
+        sides.append(("g", mlp.by_gate))
     total = torch.zeros_like(inverse)
-    for place, (one, a, _) in enumerate(sides):
-        for two, b, _ in sides[place:]:
+    for place, (one, a) in enumerate(sides):
+        for two, b in sides[place:]:
             total = total + (1.0 if one == two else 2.0) * ((a @ _matrix(mlp, one + two)) * b).sum(dim=-1)
     total = total * inverse
     if not norm.frozen:
         size, d = norm.point.square().sum(dim=-1), norm.point.shape[-1]
         beta = -2.0 * inverse**2 / d + size * inverse**3 / d**2
-        hidden = add(a * (point @ weight.mT) for _, a, weight in sides)
+        spec = mlp.spec
+        known = {"u": (mlp.w_in, mlp.up, spec.b_in), "g": (mlp.w_gate, mlp.gate, spec.b_gate)}
+        hidden = add(a * mlp.along(*known[side]) for side, a in sides)  # type: ignore[arg-type]
         total = total + beta * (hidden @ mlp.w_out.mT).square().sum(dim=-1)
     return total
 
