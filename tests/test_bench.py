@@ -129,7 +129,8 @@ def test_counts_of_the_forward_pass(bench):
     found = count(bench.forward)
     assert found.to_json() == json.loads(COUNTS.read_text())["forward"]
     weights = 12 * (3 + 1 + 8) * 48 * 48 * 2 * 12 + 97 * 48 * 2 * 2  # 12 tokens; logits of each prompt's last one
-    assert found.matmul_flops == weights
+    attention = 12 * 2 * 2 * 12 * 6 * 6 * (4 + 4)  # two products of 6 x 6 for each of 2 prompts and 12 heads
+    assert found.matmul_flops == weights + attention
     assert (found.jvp, found.vjp) == (0, 0)
 
 

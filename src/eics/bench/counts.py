@@ -40,7 +40,7 @@ def count(function: Callable[[], object]) -> Counts:
     """Runs the function once and counts."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    with counted_products() as products, FlopCounterMode(display=False, custom_mapping=_factorizations()) as counter:
+    with counted_products() as products, FlopCounterMode(display=False, custom_mapping=_formulas()) as counter:
         function()
     by_operation = {str(name): flops for name, flops in counter.get_flop_counts()["Global"].items()}
     factorized = sum(flops for name, flops in by_operation.items() if "linalg" in name or "cholesky" in name)
@@ -88,6 +88,24 @@ def _subclasses(kind: type) -> set[type]:
     for below in type.__subclasses__(kind):
         found |= _subclasses(below)
     return found
+
+
+def _formulas() -> dict[Any, Any]:
+    """FLOPs of what torch's counter does not know: factorizations, and attention whose keys several queries share."""
+    return _factorizations() | _attention()
+
+
+def _attention() -> dict[Any, Any]:
+    """Two products of (T, S, e) for each query head, whichever kernel does it."""
+    import torch
+
+    def flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+        batch, heads, length, width = query
+        return int(2 * batch * heads * length * key[-2] * (width + value[-1]))
+
+    names = ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu")
+    kernels = (getattr(torch.ops.aten, f"_scaled_dot_product_{name}", None) for name in names)
+    return {kernel: flops for kernel in kernels if kernel is not None}
 
 
 def _factorizations() -> dict[Any, Any]:

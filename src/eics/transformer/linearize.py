@@ -206,6 +206,8 @@ class _Linearizer:
 
     def function(self, node: Node, operator: LinearOperator) -> Tensor:
         """f_v at the state that was read."""
+        if isinstance(operator, MLPMap):
+            return operator.function
         if isinstance(operator, ReadoutMap):
             return operator.function.unsqueeze(1)
         assert node.layer is not None
