@@ -48,6 +48,9 @@ def _grid(summary: Summary, pick: Callable[[Point], Interval], level: float, tit
                 axes.set_title(kind, fontsize=10)
             if row == height - 1:
                 axes.set_xlabel("strength", fontsize=8)
+        low, high = grid[row][0].get_ylim()
+        if high - low < 1e-9:  # nothing moved: no axis of rounding errors
+            grid[row][0].set_ylim(level - 1, level + 1)
         grid[row][0].set_ylabel(measure.label.replace(", ", ",\n"), fontsize=8)
     figure.suptitle(f"{title}: {summary.settings['circuit']['name']}, {summary.prompts} prompts", fontsize=11)
     handles, labels = grid[0][0].get_legend_handles_labels()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eics.errors import RecordError
+from eics.records import drop_half_line
 
 Row = dict[str, Any]
 _GROUP = 256
@@ -22,7 +23,7 @@ class Journal:
     def __init__(self, path: Path, *, resume: bool) -> None:
         self.path = path
         if resume and path.exists():
-            _drop_half_line(path)
+            drop_half_line(path)
         else:
             path.write_text("", encoding="utf-8")
 
@@ -133,11 +134,3 @@ def _cells(row: Row, names: list[str]) -> Row:
 
 def _row(cells: Row) -> Row:
     return {name: json.loads(value) if name in _JSON else value for name, value in cells.items()}
-
-
-def _drop_half_line(path: Path) -> None:
-    """A run that was killed while writing leaves half a line at the end."""
-    with path.open("rb+") as file:
-        content = file.read()
-        whole = content.rfind(b"\n") + 1
-        file.truncate(whole)
