@@ -20,13 +20,15 @@ FASTER_MUST = 50.0
 
 @dataclass(frozen=True)
 class Row:
-    """A circuit and the configurations that are scored from one forward pass."""
+    """A circuit and the configurations that are scored from one forward pass; or a method that attributes every edge of
+    the model to pairs of prompts."""
 
     name: str
     circuit: str
     configurations: tuple[Options, ...]
     must: float | None = None
     goal: float | None = None
+    method: str | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ ROWS: tuple[Row, ...] = (
     _row("medium", "lanczos", "jacobian"),
     _row("medium", "exact", "frozen", 120, 15),
     _row("medium", "exact", "jacobian", 120, 15),
+    Row("discovery-eap", "every edge", (), method="eap"),
+    Row("discovery-eap-ig", "every edge", (), method="eap-ig"),
 )
 GIVEN = "given"
 """The circuit of a file."""

@@ -14,6 +14,9 @@ from eics.bench.node_functions import PlainCircuit
 from eics.bench.rows import GIVEN, Row, Setting
 from eics.bench.straightforward import c_sh, dense_seconds, straightforward
 from eics.circuit import Circuit
+from eics.discovery.eap import How, attribute
+from eics.discovery.full_graph import FullGraph
+from eics.discovery.task import Pair, Task
 from eics.errors import EICSError
 from eics.model_score import score_prompts
 from eics.models import Model
@@ -127,23 +130,35 @@ class Bench:
                 raise EICSError(f"The benchmark's row {row.name} failed: {one.reason}")
         return found
 
+    def discover(self, method: str) -> None:
+        """Every edge of the model attributed on pairs of the prompts and the prompts turned round."""
+        pairs = (Pair(tuple(tokens), tuple(reversed(tokens)), (0,), (1,)) for tokens in self.tokens)
+        attribute(self.model, Task("bench", tuple(pairs)), How(method=method), batch_size=len(self.tokens))
+
+    def work(self, row: Row) -> tuple[int, int, Callable[[], object]]:
+        """Nodes and edges of what a row works on, and the work."""
+        if row.method is not None:
+            graph = FullGraph.of(self.model)
+            return len(graph.writers) + 1, int(graph.valid.sum()), partial(self.discover, row.method)
+        circuit = self.circuit(row.circuit)
+        return len(circuit.nodes), len(circuit.edges), partial(self.score, circuit, row)
+
     def measure(self, row: Row, plain: ForwardResult) -> RowResult:
         """All of one row."""
-        circuit = self.circuit(row.circuit)
-        work = partial(self.score, circuit, row)
+        nodes, edges, work = self.work(row)
         memory, first = peak_memory(work, self.device)
         counts, while_counted = self._counted(work)
         times = self._timed(work, first, while_counted)
         return RowResult(
             row=row,
-            nodes=len(circuit.nodes),
-            edges=len(circuit.edges),
+            nodes=nodes,
+            edges=edges,
             timing=times,
             first_seconds=first,
             counts=counts,
             flop_ratio=counts.flops / plain.counts.flops,
             memory=None if memory is None or plain.memory is None else max(0.0, memory - plain.memory),
-            compared=self._compare(circuit, row, times) if self.plan.straightforward else None,
+            compared=self._compare(row, times) if self.plan.straightforward and row.configurations else None,
         )
 
     def _counted(self, work: Callable[[], object]) -> tuple[Counts, Timing]:
@@ -157,7 +172,8 @@ class Bench:
             return while_counted
         return interleaved(work, self.forward, self.device, repeats=self.plan.repeats, budget=self.plan.budget)
 
-    def _compare(self, circuit: Circuit, row: Row, times: Timing) -> Compared:
+    def _compare(self, row: Row, times: Timing) -> Compared:
+        circuit = self.circuit(row.circuit)
         size, exact = len(self.tokens), row.configurations[0].mode == "exact"
         seconds, extrapolated = 0.0, False
         with torch.no_grad():

@@ -67,7 +67,7 @@ def bench(
     setting = _setting(shape, model, device, rest)
     adapted = _model(setting, model)
     measured = Bench(adapted, setting, Plan(rest["repeats"], rest["seconds"], rest["straightforward"]), given)
-    for row in chosen:
+    for row in (row for row in chosen if row.configurations):
         adapted.check_circuit(measured.circuit(row.circuit))  # before anything is measured
     curves = growth or picture is not None
     with track("bench", 1 + len(chosen) + (steps() if curves else 0), quiet=quiet) as tick:
