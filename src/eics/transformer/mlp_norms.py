@@ -15,6 +15,7 @@ from torch import Tensor
 
 from eics.memory import memory_bound
 from eics.operators import add
+from eics.transformer.blocks import mix
 
 if TYPE_CHECKING:
     from eics.transformer.mlp import MLPMap
@@ -33,7 +34,8 @@ def mlp_norms_squared(mlp: "MLPMap") -> Tensor | None:
     total = torch.zeros_like(inverse)
     for place, (one, a) in enumerate(sides):
         for two, b in sides[place:]:
-            total = total + (1.0 if one == two else 2.0) * ((a @ _matrix(mlp, one + two)) * b).sum(dim=-1)
+            matrix = _matrix(mlp, one + two)
+            total = total + (_form(a, matrix) if one == two else 2.0 * (mix(a, matrix) * b).sum(dim=-1))
     total = total * inverse
     if not norm.frozen:
         size, d = norm.point.square().sum(dim=-1), norm.point.shape[-1]
@@ -42,6 +44,16 @@ def mlp_norms_squared(mlp: "MLPMap") -> Tensor | None:
         known = {"u": (mlp.w_in, mlp.up, spec.b_in), "g": (mlp.w_gate, mlp.gate, spec.b_gate)}
         hidden = add(a * mlp.along(*known[side]) for side, a in sides)  # type: ignore[arg-type]
         total = total + beta * (hidden @ mlp.w_out.mT).square().sum(dim=-1)
+    return total
+
+
+def _form(a: Tensor, matrix: Tensor) -> Tensor:
+    """a^T K a for a symmetric K, (..., n) to (...): blocks on and above the diagonal, five eighths of the product."""
+    total, width = torch.zeros_like(a[..., 0]), -(-a.shape[-1] // 4)
+    for start in range(0, a.shape[-1], width):
+        image = mix(a[..., start : start + width], matrix[start : start + width, start:])
+        twice = image * a[..., start:]
+        total = total + 2.0 * twice.sum(dim=-1) - twice[..., :width].sum(dim=-1)
     return total
 
 
