@@ -158,7 +158,7 @@ def test_hutchpp_covers_the_truth_and_is_unbiased(decay):
     values = np.array([float(value) for value, _ in found])
     errors = np.array([float(error) for _, error in found])
     assert abs(values.mean() - truth) < 4 * values.std() / 300**0.5
-    # Six samples of a skewed form (one eigenvalue rules the rest): fewer than Student's 97%.
+    # Eight samples of a skewed form (one eigenvalue rules the rest): fewer than Student's 97%.
     assert (np.abs(values - truth) <= 3 * errors).mean() > 0.9
     assert 0.6 < np.sqrt((errors**2).mean()) / values.std() < 1.6
 
@@ -174,13 +174,14 @@ def test_hutchpp_beats_plain_sampling_on_a_low_effective_rank():
     dense = matrix(8, 60, 60, decay=0.5)
     truth = float(dense.square().sum())
     gram = Gram(Hidden(dense))
-    spread = np.std([float(hutchpp(gram, probes=12, stream=generator(s, "h"))[0]) for s in range(100)])
+    # 6 vectors sketch and 12 sample: 24 products, those of 12 probes where the sketch is of J J^T
+    spread = np.std([float(hutchpp(gram, probes=18, stream=generator(s, "h"))[0]) for s in range(100)])
     plain = []
     for seed in range(100):
-        z = torch.randint(0, 2, (1, 60, 16), generator=generator(seed, "p")).double() * 2 - 1  # as many products
+        z = torch.randint(0, 2, (1, 60, 24), generator=generator(seed, "p")).double() * 2 - 1  # as many products
         plain.append(float(gram.half(z).square().sum(dim=1).mean()))
-    assert spread < 0.35 * np.std(plain)
-    assert spread < 0.08 * truth
+    assert spread < 0.25 * np.std(plain)
+    assert spread < 0.05 * truth
 
 
 @given(st.integers(0, 500), st.integers(1, 6), st.integers(1, 6), st.sampled_from([1e-4, 0.1, 1.0, 30.0]))

@@ -14,6 +14,7 @@ from eics.circuit import Kind, Node
 from eics.errors import CircuitError, ModelError
 from eics.memory import memory_limit
 from eics.models import adapt
+from eics.paths import PathMap
 from eics.sheaf import sheaf_term
 from eics.state import run
 from eics.testing import check_adapter
@@ -452,3 +453,29 @@ def test_out_of_memory_alone_fails_that_prompt():
         handle.remove()
     assert [score.status == "failed" for score in found] == [True, False, True]
     assert "out of memory" in found[0].reason
+
+
+@pytest.mark.parametrize("linearization", ["jacobian", "frozen"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_sweeps_that_compute_the_answer_alone_are_the_same_maps(family, linearization):
+    """m1 and m2 are read by the read-out and each other only; m0 by a head, at every position."""
+    model = tiny_model(family)
+    edges = ["input->m0", "m0->a1.h1", "a1.h1->m2", "input->m1", "m1->m2", "m1->logits", "m2->logits"]
+    circuit = Circuit(edges)
+    linearized = TransformerRun(run(model, PROMPTS, circuit), circuit).linearize(linearization)
+    narrowed = linearized.narrowed(circuit.sinks)
+    alone = {node for node in circuit.inner if narrowed.entries[node][0].operator.reads is not None}
+    assert alone == {"m1", "m2", "logits"}
+    whole, narrow = PathMap(linearized, circuit.sinks), PathMap(narrowed, circuit.sinks)
+    torch.testing.assert_close(narrow.dense(), whole.dense())
+    x = torch.randn(narrow.batch, narrow.cols, 3, dtype=narrow.dtype, generator=torch.Generator().manual_seed(0))
+    y = torch.randn(narrow.batch, narrow.rows, 3, dtype=narrow.dtype, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(narrow.mv(x), whole.mv(x))
+    torch.testing.assert_close((narrow.mv(x) * y).sum(), (x * narrow.rmv(y)).sum())
+    for place in range(narrow.batch):
+        some = slice(place, place + 1)
+        torch.testing.assert_close(narrow.prompt(place).double().mv(x[some].double()), whole.mv(x)[some].double())
+    entry = narrowed.entries["m2"][0].operator
+    z = torch.randn(entry.batch, entry.cols, 2, dtype=entry.dtype, generator=torch.Generator().manual_seed(2))
+    w = torch.randn(entry.batch, entry.rows, 2, dtype=entry.dtype, generator=torch.Generator().manual_seed(3))
+    torch.testing.assert_close((entry.mv(z) * w).sum(), (z * entry.rmv(w)).sum())

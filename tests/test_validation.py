@@ -204,17 +204,22 @@ def test_one_forward_pass_serves_both_presets_and_the_baselines(model, data):
     assert len(passes) == 1
 
 
-def test_an_observer_sees_the_pass_that_was_scored(model):
+def test_what_is_measured_beside_the_score_sees_its_pass(model):
     seen = []
+
+    def also(state, some, linearized, options):
+        seen.append((state, [prompt.id for prompt in some]))
+        return [{"length": len(linearized.stalks["m1"].activation[place])} for place in range(len(some))]
+
     circuit = eics.Circuit(CIRCUIT)
     prompts = as_prompts(["a b c", "", "d e"])
-    scores = list(score_prompts(model, circuit, prompts, [eics.PAPER.with_(mode="fast")],
-                                observe=lambda state, some: seen.append((state, [p.id for p in some]))))  # fmt: skip
+    scores = list(score_prompts(model, circuit, prompts, [eics.PAPER.with_(mode="fast")], also=also))
     assert scores[1][0].status == "failed"
     [(state, ids)] = seen
     assert ids == [0, 2]
     assert state.logits.shape == (2, 61)
     assert scores[0][0].norms["m1"] == pytest.approx(float(state.mlp_writes[1][0].norm()))
+    assert [scores[place][0].diagnostics["length"] for place in (0, 2)] == [3, 3]  # padded
 
 
 def test_ear_of_a_reference_prompt_comes_from_maps_that_never_saw_it(model, data):

@@ -16,13 +16,14 @@ from eics.hutchpp import small_alpha
 from eics.lanczos import quadrature, top_k
 from eics.linearize import LinearizedCircuit, spread
 from eics.memory import chunk_width
-from eics.operators import LinearOperator, Scaled, cat_batches, hstack
+from eics.operators import LinearOperator, Scaled, hstack
 from eics.options import Options
 from eics.paths import branch_maps, macro_map
 from eics.probes import generator
 from eics.sheaf import EPS, by_position
 from eics.spectrum import Alpha, Estimate, Gram, Spectrum, exact, exact_at
 from eics.tensors import each
+from eics.vectors import cat_batches
 
 _ROUNDING = 64
 

@@ -23,8 +23,9 @@ from torch import Tensor
 from eics.errors import OptionError
 from eics.golub_kahan import least_squares, smallest_nonzero
 from eics.linearize import LinearizedCircuit
-from eics.operators import LinearOperator, cat_blocks
+from eics.operators import LinearOperator
 from eics.probes import generator, signs
+from eics.vectors import cat_blocks
 
 DENSE_LIMIT = 2048
 """Coordinates up to which `method="auto"` factorizes."""

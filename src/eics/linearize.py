@@ -22,7 +22,8 @@ from torch import Tensor
 
 from eics.circuit import Circuit, Edge, Kind, Node
 from eics.errors import OptionError
-from eics.operators import LinearOperator, Scaled, add, cat_batches, hstack, zeros_by_vector
+from eics.operators import LinearOperator, Scaled, hstack
+from eics.vectors import add, cat_batches, zeros_by_vector
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,8 @@ from eics.transformer.linearize import TransformerRun
 
 Item = tuple[Prompt, list[int]]
 Also = Callable[[ForwardState, Sequence[Prompt], LinearizedCircuit, Options], Sequence[dict[str, Any]]]
-"""More numbers from a pass and its linearized circuit: an object for each prompt, for its record's diagnostics."""
-
-Observer = Callable[[ForwardState, Sequence[Prompt]], None]
-"""Looks at the pass that a batch was scored from, logits at the answer positions included."""
+"""More numbers from a pass, logits at the answer positions included, and its linearized circuit: an object for each
+prompt, for its record's diagnostics."""
 
 
 def score_prompts(
@@ -42,14 +40,13 @@ def score_prompts(
     batch_size: int = 8,
     interventions: Any = None,
     also: Also | None = None,
-    observe: Observer | None = None,
     means: Means | None = None,
 ) -> Iterator[Scores]:
     """For each prompt, in order, its score in each configuration; all of them from one forward pass.
 
     A prompt that cannot be scored gives results that say why; the others are scored. `interventions` are for all
-    prompts, or by prompt id; `also` adds to the diagnostics. `observe` is called with each pass that was scored, and
-    its prompts. `means` stand in for what lies off the circuit where the residual is `propagated`.
+    prompts, or by prompt id; `also` adds to the diagnostics. `means` stand in for what lies off the circuit where the
+    residual is `propagated`.
     """
     model.check_circuit(circuit)
     if means is not None:
@@ -65,7 +62,6 @@ def score_prompts(
         _by_prompt(model, prompts, interventions),
         also,
         means=means,
-        observe=observe,
     )
     batches = [prompts[start : start + batch_size] for start in range(0, len(prompts), batch_size)]
     job = replace(job, calibrations=tuple(_calibrate(job, options, batches) for options in configurations))
@@ -87,7 +83,6 @@ class _Job:
     also: Also | None
     means: Means | None = None
     calibrations: tuple[AlphaCalibration | None, ...] = ()
-    observe: Observer | None = None
 
     def failed(self, prompt: Prompt, reason: str) -> list[Score]:
         """A failed result in every configuration."""
@@ -108,7 +103,6 @@ class _Job:
         lists = [ids for _, ids in items]
         at = None if self.answer is None else [self.answer % len(ids) for ids in lists]
         needs_logits = any(one.readout != "final_norm" for one in options) or self.also is not None
-        needs_logits = needs_logits or self.observe is not None
         rows, passes = with_writes(self.model, [self.done_to(prompt) for prompt, _ in items])
         state = run(self.model, lists, self.circuit, answer=at, logits=needs_logits, interventions=rows)
         state.forward_passes += passes
@@ -197,9 +191,6 @@ def _score_whole(job: _Job, items: Sequence[Item]) -> list[list[Score]]:
     for options, calibration in zip(job.configurations, job.calibrations, strict=True):
         scores = _score_one_way(job, state, items, options, calibration)
         columns.append([_finish(job, scores[row], item, state, options, row) for row, item in enumerate(items)])
-    if job.observe is not None:
-        with torch.no_grad(), memory_limit(max(options.memory for options in job.configurations)):
-            job.observe(state, [prompt for prompt, _ in items])
     rows = [list(row) for row in zip(*columns, strict=True)]
     for row in broken:
         rows[row] = job.failed(items[row][0], "the model's activations are not finite on this prompt")

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from eics.memory import chunk_width
+from eics.vectors import add, cat_batches, cat_blocks
 
 
 class LinearOperator(ABC):
@@ -421,35 +422,6 @@ class _Same:
 
     def __hash__(self) -> int:
         return id(self.tensor)
-
-
-def cat_blocks(blocks: Sequence[Tensor], dim: int = 1) -> Tensor:
-    """Concatenates blocks whose batches may be 1 or B."""
-    batch = max(block.shape[0] for block in blocks)
-    return torch.cat([block.expand(batch, -1, -1) for block in blocks], dim=dim)
-
-
-def cat_batches(tensors: Sequence[Tensor], batch: int) -> Tensor:
-    """Tensors whose first axis is 1 or `batch`, one after another: (batch * tensors, ...)."""
-    return torch.cat([tensor.expand(batch, *tensor.shape[1:]) for tensor in tensors])
-
-
-def by_vector(block: Tensor) -> Tensor:
-    """A block (B, n, k) laid out in memory vector by vector, as products with rows of a residual stream leave it."""
-    return block.mT.contiguous().mT
-
-
-def zeros_by_vector(like: Tensor, size: int) -> Tensor:
-    """Zeros for as many prompts and vectors, (B, size, k), laid out vector by vector."""
-    return like.new_zeros(like.shape[0], like.shape[2], size).mT
-
-
-def add(terms: Iterator[Tensor]) -> Tensor:
-    """Sum of tensors, broadcast against each other."""
-    total = next(terms)
-    for term in terms:
-        total = total + term
-    return total
 
 
 def _common_batch(operators: Sequence[LinearOperator]) -> int:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from eics.circuit import Edge
 from eics.linearize import LinearizedCircuit
-from eics.operators import LinearOperator, by_vector, cat_blocks, zeros_by_vector
+from eics.operators import LinearOperator
+from eics.vectors import by_vector, cat_blocks, zeros_by_vector
 
 
 class PathMap(LinearOperator):

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from eics.memory import memory_bound
-from eics.operators import LinearOperator, cat_batches
+from eics.operators import LinearOperator
 from eics.probes import Stream, signs
+from eics.vectors import cat_batches
 
 _SVD_LIMIT = 128  # beyond this side, eigenvalues of a Gram matrix are several times faster than an SVD
 

@@ -1,6 +1,6 @@
 """Blocks of vectors as operators see them, (B, T*d, k), and as rows of a residual stream, (B, k, T, d).
 
-Where a block lies in memory vector by vector (`eics.operators.by_vector`), neither way is a copy.
+Where a block lies in memory vector by vector (`eics.vectors.by_vector`), neither way is a copy.
 """
 
 from torch import Tensor

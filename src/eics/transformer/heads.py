@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from eics.memory import memory_bound
-from eics.operators import LinearOperator, add
+from eics.operators import LinearOperator
 from eics.transformer.attention import AttentionState, Held, pick, rotate
 from eics.transformer.blocks import by_position, project, to_columns, to_rows
 from eics.transformer.head_norms import head_norms_squared
 from eics.transformer.norm import NormMap
+from eics.vectors import add
 
 
 class HeadMap(LinearOperator):

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from eics.memory import memory_bound
-from eics.operators import add
 from eics.transformer.blocks import mix
+from eics.vectors import add
 
 if TYPE_CHECKING:
     from eics.transformer.mlp import MLPMap

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 import torch
@@ -15,7 +16,7 @@ from eics.errors import CircuitError
 from eics.linearize import LinearizedCircuit, Stalk
 from eics.model_score import score_prompts
 from eics.models.base import Model
-from eics.options import PAPER, WELL_POSED
+from eics.options import PAPER, WELL_POSED, Options
 from eics.prompts import Prompt, tokenize
 from eics.result import Score
 from eics.sheaf import EPS, sheaf_term
@@ -50,18 +51,17 @@ def measured_rows(
 ) -> Iterator[list[Row]]:
     """The rows of each batch, in order; a prompt that cannot be scored has one that says why."""
     common = {"mode": how.mode, "memory": how.memory, "seed": how.seed}
-    seen = _Observer(how)
     configurations = [PAPER.with_(**common, curve=True), WELL_POSED.with_(**common)]
     found = score_prompts(
-        how.model, how.circuit, prompts, configurations, batch_size=how.batch_size, observe=seen.observe
+        how.model, how.circuit, prompts, configurations, batch_size=how.batch_size, also=partial(_beside, how)
     )
     pairs = zip(prompts, found, strict=True)
     while batch := list(islice(pairs, how.batch_size)):
-        yield [_row(prompt.id, scores[0], scores[1], seen.rows.pop(prompt.id, {})) for prompt, scores in batch]
+        yield [_row(prompt.id, *scores) for prompt, scores in batch]
         tick(len(batch))
 
 
-def _row(id: str | int, paper: Score, well_posed: Score, beside: Row) -> Row:
+def _row(id: str | int, paper: Score, well_posed: Score) -> Row:
     wrong = [score.reason for score in (paper, well_posed) if score.status == "failed"]
     if wrong:
         return {"id": id, "failed": wrong[0]}
@@ -74,7 +74,7 @@ def _row(id: str | int, paper: Score, well_posed: Score, beside: Row) -> Row:
         "emergence_ratio": well_posed.emergence_ratio,
         **_numbers(paper, "paper"),
         **_numbers(well_posed, "well_posed"),
-        **beside,
+        **well_posed.diagnostics["beside"],
     }
 
 
@@ -94,28 +94,24 @@ def _by_alpha(curve: dict[str, list[float]], c_sh: float) -> list[float]:
     return [max(0.0, dei) / (EPS + macro) / (1.0 + c_sh) for dei, macro in points]
 
 
-@dataclass
-class _Observer:
-    """What else the pass shows, by prompt id."""
-
-    how: Measuring
-    rows: dict[str | int, Row] = field(default_factory=dict)
-
-    def observe(self, state: ForwardState, prompts: Sequence[Prompt]) -> None:
-        """Baselines, norms, the propagated residual and conformal set sizes of a batch."""
-        linearized = TransformerRun(state, self.how.circuit).linearize("frozen")
-        last = at_answer(linearized, state.answer)
-        columns = _norms(linearized, last)
-        columns["propagated"] = sheaf_term(linearized, residual="propagated", metric="relative").c_sh
-        with suppress(CircuitError):  # no edge between stalks of one length: no column, and the report says so
-            columns["eac"] = EdgeActivationCorrelation().measure(linearized)
-        if self.how.ear is not None:
-            columns["ear"] = self.how.ear.measure(last, prompts)
-        if self.how.conformal is not None and state.logits is not None:
-            sizes = set_sizes(state.logits.double().softmax(dim=1), self.how.conformal)
-            columns |= dict(zip(("conformal_lac", "conformal_aps"), sizes, strict=True))
-        for place, prompt in enumerate(prompts):
-            self.rows[prompt.id] = {name: _cell(column[place]) for name, column in columns.items()}
+def _beside(
+    how: Measuring, state: ForwardState, prompts: Sequence[Prompt], linearized: LinearizedCircuit, options: Options
+) -> list[Row]:
+    """What else a pass shows of each prompt: baselines, norms, the propagated residual and conformal set sizes."""
+    if options.linearization != "frozen":  # once for a pass
+        return [{}] * len(prompts)
+    last = at_answer(linearized, state.answer)
+    columns = _norms(linearized, last)
+    columns["propagated"] = sheaf_term(linearized, residual="propagated", metric="relative").c_sh
+    with suppress(CircuitError):  # no edge between stalks of one length: no column, and the report says so
+        columns["eac"] = EdgeActivationCorrelation().measure(linearized)
+    if how.ear is not None:
+        columns["ear"] = how.ear.measure(last, prompts)
+    if how.conformal is not None and state.logits is not None:
+        sizes = set_sizes(state.logits.double().softmax(dim=1), how.conformal)
+        columns |= dict(zip(("conformal_lac", "conformal_aps"), sizes, strict=True))
+    cells = ({name: _cell(column[place]) for name, column in columns.items()} for place in range(len(prompts)))
+    return [{"beside": one} for one in cells]
 
 
 def _cell(value: Tensor) -> float | list[float] | None:
