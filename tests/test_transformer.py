@@ -1,6 +1,7 @@
 """Every family's nodes against autograd, dense algebra and the model itself."""
 
 import dataclasses
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ import eics
 import naive
 from eics import Circuit, LinearCircuit
 from eics.circuit import Kind, Node
+from eics.emergence import macro_part, node_parts
 from eics.errors import CircuitError, ModelError
+from eics.kronecker_terms import KroneckerTerms
 from eics.memory import memory_limit
 from eics.models import adapt
-from eics.paths import PathMap
+from eics.paths import PathMap, macro_map
 from eics.sheaf import sheaf_term
 from eics.state import run
 from eics.testing import check_adapter
@@ -76,10 +79,73 @@ def test_every_operator_is_adjoint_batched_and_sliceable(family, linearization):
         for node in linearized.circuit.inner if readout == "final_norm" else ("logits",):
             for entry in linearized.entries[node]:
                 check_operator(entry.operator)
-            reduced = linearized.node_map(node).reduced()
-            check_operator(reduced)
-            whole, small = (torch.linalg.svdvals(op.dense()) for op in (linearized.node_map(node), reduced))
-            torch.testing.assert_close(small[:, : whole.shape[1]], whole[:, : small.shape[1]], rtol=1e-7, atol=1e-9)
+
+
+def eigenvalues(grams):
+    """Of the Gram matrices of a batch of maps, block by block, largest first."""
+    return torch.linalg.eigvalsh(grams).flatten(1).sort(dim=1, descending=True).values
+
+
+def padded(values, like):
+    """As many as `like` has, with zeros or without the last ones, which must be nothing."""
+    wide = torch.nn.functional.pad(values, (0, max(0, like.shape[1] - values.shape[1])))
+    rest = wide[:, like.shape[1] :]
+    torch.testing.assert_close(rest, torch.zeros_like(rest), rtol=0.0, atol=1e-9 * float(values.max()))
+    return wide[:, : like.shape[1]]
+
+
+def check_spectrum(operator, *, closed):
+    """Singular values and Gram matrices in closed form against those of the dense matrix."""
+    truth = torch.linalg.svdvals(operator.dense()).square()
+    squares, gram = operator.singular_squares(), operator.gram()
+    assert ((gram if squares is None else squares) is not None) == closed
+    for found in (squares, None if gram is None else eigenvalues(gram)):
+        if found is not None:
+            ordered = found.sort(dim=1, descending=True).values
+            torch.testing.assert_close(ordered, padded(truth, ordered), rtol=1e-8, atol=1e-10 * float(truth.max()))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("linearization", ["jacobian", "frozen"])
+def test_spectra_in_closed_form(family, linearization):
+    """Heads by ports, MLPs, read-outs and all paths to a read-out: padded, restricted, in relative units or not."""
+    model = tiny_model(family)
+    edges = ["input->a0.h1", "a0.h1->m0", "m0->a1.h2<k>", "a0.h1->a1.h2<q>", "input->a1.h2", "a0.h1->a2.h0<v>"]
+    edges += ["a1.h2->m1", "m1->logits", "a1.h2->logits", "a2.h0->logits", "input->m1", "m0->logits"]
+    only_heads = ["input->a0.h0", "a0.h0->a1.h1", "a0.h0->a2.h1", "a1.h1->a2.h1", "a0.h2->a1.h1<v>", "a0.h2->logits"]
+    only_heads += ["a2.h1->logits", "input->a2.h1<v>", "a2.h1->m2", "m2->logits"]
+    readouts = (("final_norm", None), ("logits", None), ("tokens", (4, 9)))
+    for wired, (readout, tokens) in product((edges, [*edges, "input->logits"], only_heads), readouts):
+        whole = taken(model, Circuit(wired), readout=readout, tokens=tokens).linearize(linearization)
+        for linearized, relative in product((whole, whole.restrict("no_sink")), (False, True)):
+            check_spectrum(macro_part(linearized, relative=relative).operator, closed=True)
+            for part in node_parts(linearized, relative):
+                mlp = part.names[0].startswith("m")
+                if wired is edges and (readout == "final_norm" or part.names == ("logits",)):
+                    check_spectrum(part.operator, closed=not (mlp and "gemma" in family))
+
+
+def test_paths_of_held_heads_are_sums_of_kronecker_products():
+    """Products of weights alone, once for all prompts; not where there are more paths than memory for them."""
+    model = tiny_model("gpt2")
+    wired = ["input->a0.h0", "a0.h0->a1.h1", "a0.h0->a2.h1", "a1.h1->a2.h1", "a2.h1->logits"]
+    linearized = taken(model, Circuit(wired)).linearize("frozen")
+    places = linearized.entries["logits"][0].operator.reads
+    found = KroneckerTerms.of(linearized, ("input",), places, ["a2.h1"])
+    assert len(found.terms) == 2
+    plain = macro_map(linearized).gram()
+    with memory_limit(1e-4):
+        assert KroneckerTerms.of(linearized, ("input",), places, ["a2.h1"]) is None
+        torch.testing.assert_close(macro_map(linearized).gram(), plain)
+    jacobian = taken(model, Circuit(wired)).linearize("jacobian")
+    assert KroneckerTerms.of(jacobian, ("input",), places, ["a2.h1"]) is None
+
+
+def test_a_circuit_that_ends_elsewhere_has_no_answer_position():
+    model = tiny_model("gpt2")
+    for wired in (["input->a0.h0", "a0.h0->m1"], ["input->m0", "m0->logits", "input->a1.h0"]):
+        linearized = taken(model, Circuit(wired)).linearize("jacobian")
+        assert macro_map(linearized).gram() is None
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -113,8 +179,8 @@ def test_heads_of_a_layer_go_in_one_product(family, linearization):
             assert (squared is None) == ("gemma" in family)
             if squared is not None:
                 torch.testing.assert_close(squared, single.square().sum(dim=(1, 2)))
-        smaller = bundle.operator.reduced().dense()
-        torch.testing.assert_close(smaller.mT @ smaller, single.mT @ single)
+        closed = eigenvalues(bundle.operator.gram())
+        torch.testing.assert_close(closed, padded(torch.linalg.svdvals(single).square(), closed))
 
 
 @pytest.mark.parametrize("family", ["gpt2", "gemma2", "llama"])

@@ -14,21 +14,22 @@ tensor([1., 2., 1., 2.])
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from eics.memory import chunk_width
-from eics.vectors import add, cat_batches, cat_blocks
+from eics.vectors import add, by_position, cat_batches, cat_blocks
 
 
 class LinearOperator(ABC):
     """J: R^cols -> R^rows for each prompt of a batch.
 
     A subclass sets the five fields and gives `mv`, `rmv`, `prompt` and `double`; it overrides `dense`,
-    `frobenius_squared` and `reduced` where it knows a shorter way than products with unit vectors, sets `blocks` where
-    it is block diagonal with so many blocks of one shape (an MLP acts position by position), and `live` where a product
-    holds so many blocks of vectors at once.
+    `frobenius_squared`, `singular_squares`, `gram` and `reduced` where it knows a shorter way than products with unit
+    vectors, sets `blocks` where it is block diagonal with so many blocks of one shape (an MLP acts position by
+    position), and `live` where a product holds so many blocks of vectors at once.
     """
 
     batch: int
@@ -79,13 +80,46 @@ class LinearOperator(ABC):
             images.append(self.mv(unit.repeat(1, self.blocks, 1)))
         return torch.cat(images, dim=2).reshape(self.batch, self.blocks, self.rows // self.blocks, width)
 
-    def reduced(self, left: Tensor | None = None) -> "LinearOperator":
-        """An operator with the singular values of diag(left) J; with fewer rows where J is known to be of low rank."""
-        return self if left is None else Scaled(self, left, left.new_ones(1, self.cols))
+    def singular_squares(self, left: Tensor | None = None, right: Tensor | None = None) -> Tensor | None:  # noqa: ARG002
+        """Squared singular values of diag(left) J diag(right), (batch, r) in float64, where a closed form exists."""
+        return None
+
+    @property
+    def gram_side(self) -> int | None:
+        """The side of `gram`, where there is one."""
+        return None
+
+    @property
+    def gram_copies(self) -> int:
+        """How many matrices of its size `gram` holds at once."""
+        return 4
+
+    def gram(self, left: Tensor | None = None, right: Tensor | None = None) -> Tensor | None:  # noqa: ARG002
+        """Matrices with the non-zero eigenvalues of J J^T by diagonal block, rows and columns of J scaled; (batch,
+        blocks, side, side) in float64, where the structure of J gives them without J itself, else None."""
+        return None
+
+    def kronecker(self) -> "Kronecker | None":
+        """J as a Kronecker product, where it is one."""
+        return None
 
     @property
     def left_factor(self) -> object:
-        """What the reduced form divides out on the left, None for nothing; operators with an equal one reduce alike."""
+        """What `gram` divides out on the left, None for nothing; the sum of operators' with an equal one is that of the
+        operators side by side."""
+        return None
+
+    def reduced(self, left: Tensor | None = None) -> "LinearOperator":
+        """An operator with the J^T J of diag(left) J; with fewer rows where there need not be more than columns."""
+        return self if left is None else Scaled(self, left, left.new_ones(1, self.cols))
+
+    def at(self, places: Tensor) -> "LinearOperator | None":  # noqa: ARG002
+        """From one position of each prompt, (B,), to what is written there, where nothing else is read for it."""
+        return None
+
+    def through_few(self, places: Tensor) -> "tuple[LinearOperator, LinearOperator] | None":  # noqa: ARG002
+        """What is written at one position of each prompt, (B,), as a product over fewer numbers than are written there:
+        (from those, to those)."""
         return None
 
     @property
@@ -138,6 +172,25 @@ class LinearOperator(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(batch={self.batch}, rows={self.rows}, cols={self.cols})"
+
+
+@dataclass(frozen=True)
+class Kronecker:
+    """J = positions (x) (out into): the same weights between all pairs of positions.
+
+    `positions` is (B, T, T), `out` (d, e) and `into` (e, d) are for all prompts.
+    """
+
+    positions: Tensor
+    out: Tensor
+    into: Tensor
+
+    def scaled(self, left: Tensor, right: Tensor) -> "Kronecker | None":
+        """With rows and columns of J scaled; None where scales, (B or 1, T*d), differ within a position."""
+        one, two = by_position(left, self.out.shape[0]), by_position(right, self.into.shape[1])
+        if one is None or two is None:
+            return None
+        return replace(self, positions=one.unsqueeze(2) * self.positions * two.unsqueeze(1))
 
 
 class Dense(LinearOperator):
@@ -298,12 +351,20 @@ class HStack(LinearOperator):
         """The parts' matrices, side by side."""
         return cat_blocks([part.dense() for part in self.parts], dim=2)
 
-    def reduced(self, left: Tensor | None = None) -> LinearOperator:
-        """Side by side, reduced: possible where all parts have the same factor on the left."""
+    @property
+    def gram_side(self) -> int | None:
+        """That of the parts, where they have the same factor on the left."""
         factors = [part.left_factor for part in self.parts]
-        if factors[0] is None or any(factor != factors[0] for factor in factors):
-            return super().reduced(left)
-        return HStack([part.reduced(left) for part in self.parts])
+        return None if factors[0] is None or any(f != factors[0] for f in factors) else self.parts[0].gram_side
+
+    def gram(self, left: Tensor | None = None, right: Tensor | None = None) -> Tensor | None:
+        """The sum of the parts'."""
+        if self.gram_side is None:
+            return None
+        sides = [None] * len(self.parts) if right is None else right.split([part.cols for part in self.parts], dim=1)
+        grams = [part.gram(left, side) for part, side in zip(self.parts, sides, strict=True)]
+        known = [gram for gram in grams if gram is not None]
+        return add(iter(known)) if len(known) == len(grams) else None
 
     @property
     def kin(self) -> object:
@@ -361,10 +422,47 @@ class Scaled(LinearOperator):
         """Base and scales in float64."""
         return Scaled(self.base.double(), self.left.double(), self.right.double())
 
+    def singular_squares(self, left: Tensor | None = None, right: Tensor | None = None) -> Tensor | None:
+        """The base's, with more scales."""
+        return self.base.singular_squares(*self._with(left, right))
+
+    @property
+    def gram_side(self) -> int | None:
+        """The base's."""
+        return self.base.gram_side
+
+    def gram(self, left: Tensor | None = None, right: Tensor | None = None) -> Tensor | None:
+        """The base's, with more scales."""
+        return self.base.gram(*self._with(left, right))
+
     def reduced(self, left: Tensor | None = None) -> LinearOperator:
         """The base reduced with the scales on its left put in; the right ones stay outside."""
-        base = self.base.reduced(self.left if left is None else self.left * left)
+        base = self.base.reduced(self._with(left, None)[0])
         return Scaled(base, base.left_ones(), self.right)
+
+    def kronecker(self) -> Kronecker | None:
+        """The base's, scaled."""
+        base = self.base.kronecker()
+        return None if base is None else base.scaled(self.left, self.right)
+
+    def at(self, places: Tensor) -> LinearOperator | None:
+        """The base's, scaled."""
+        base = self.base.at(places)
+        if base is None:
+            return None
+        return Scaled(base, _there(self.left, places, base.rows), _there(self.right, places, base.cols))
+
+    def through_few(self, places: Tensor) -> tuple[LinearOperator, LinearOperator] | None:
+        """The base's, scaled at its ends."""
+        base = self.base.through_few(places)
+        if base is None:
+            return None
+        out, core = base
+        ones = core.left_ones()
+        return Scaled(out, _there(self.left, places, out.rows), ones), Scaled(core, ones, self.right)
+
+    def _with(self, left: Tensor | None, right: Tensor | None) -> tuple[Tensor, Tensor]:
+        return (self.left if left is None else self.left * left), (self.right if right is None else self.right * right)
 
     @property
     def reads(self) -> Tensor | None:
@@ -411,17 +509,27 @@ def vstack(parts: Sequence[LinearOperator]) -> LinearOperator:
     return parts[0] if len(parts) == 1 else HStack([part.T for part in parts]).T
 
 
+def _there(scale: Tensor, places: Tensor, width: int) -> Tensor:
+    """Scales by coordinate, (B or 1, T*width), at one position of each prompt: (B, width). Those of a stalk without
+    positions, (B or 1, width), are themselves."""
+    if scale.shape[1] == width:
+        return scale
+    rows = scale.unflatten(1, (-1, width)).expand(len(places), -1, -1)
+    found: Tensor = rows[torch.arange(len(places), device=places.device), places]
+    return found
+
+
 class _Same:
-    """A tensor that equals itself and no other: cheap to compare, unlike its numbers."""
+    """A tensor that can be compared: with itself at once, with another by their numbers."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.tensor is self.tensor
+        return isinstance(other, _Same) and (other.tensor is self.tensor or torch.equal(other.tensor, self.tensor))
 
     def __hash__(self) -> int:
-        return id(self.tensor)
+        return hash(self.tensor.shape)
 
 
 def _common_batch(operators: Sequence[LinearOperator]) -> int:

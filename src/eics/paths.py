@@ -4,13 +4,16 @@ The number of directed paths is exponential in the depth; a sweep visits every e
 `x_v = sum_u rho_{u->v} x_u` from the sources on; transposed, cotangents run the same way back.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 
 from torch import Tensor
 
+from eics.answer_paths import AnswerPaths
 from eics.circuit import Edge
 from eics.linearize import LinearizedCircuit
 from eics.operators import LinearOperator
+from eics.sweeps import sweep_back
 from eics.vectors import by_vector, cat_blocks, zeros_by_vector
 
 
@@ -54,6 +57,26 @@ class PathMap(LinearOperator):
             ]
         )
 
+    @property
+    def gram_side(self) -> int | None:
+        """The read-out's rows, where it reads one position."""
+        return None if self._answer is None else self._answer.side
+
+    @property
+    def gram_copies(self) -> int:
+        """The maps to the answer position have as many columns as J_M, where they are made at all."""
+        if self._answer is None or self._answer.by_terms:
+            return 1
+        return 4 + self.cols // max(1, self._answer.side)
+
+    def gram(self, left: Tensor | None = None, right: Tensor | None = None) -> Tensor | None:
+        """From the last node of each path that writes through few numbers (`eics.answer_paths`)."""
+        return None if self._answer is None else self._answer.gram(left, right).unsqueeze(1)
+
+    @cached_property
+    def _answer(self) -> AnswerPaths | None:
+        return AnswerPaths.of(self.linearized, self.swept, self.targets, self.sources)
+
     def prompt(self, index: int) -> "PathMap":
         """The paths' map for one prompt."""
         return PathMap(self.linearized.prompt(index), self.targets)
@@ -93,24 +116,6 @@ class PathMap(LinearOperator):
             if source not in self.targets:
                 freed.setdefault(node, []).append(source)
         return freed
-
-
-def sweep_back(
-    linearized: LinearizedCircuit, nodes: Sequence[str], cotangents: dict[str, Tensor]
-) -> Iterator[tuple[str, Tensor]]:
-    """Pulls cotangents back through `nodes` (in topological order), yielding each node with its whole one.
-
-    `cotangents` holds those of the targets, is used up on the way, and ends with those of the sources. A node
-    that reaches a target only through edges that carry nothing has none and is passed over.
-    """
-    for level in reversed(linearized.levels(nodes)):
-        here = {node: cotangents.pop(node) for node in level.nodes if node in cotangents}
-        if not here:
-            continue
-        yield from here.items()
-        for edge, back in linearized.pull(level, here):
-            known = cotangents.get(edge.source)
-            cotangents[edge.source] = back if known is None else known + back
 
 
 def macro_map(linearized: LinearizedCircuit) -> PathMap:

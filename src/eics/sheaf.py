@@ -18,7 +18,7 @@ from torch import Tensor
 from eics.circuit import Edge
 from eics.linearize import LinearizedCircuit, Stalk
 from eics.memory import chunk_width
-from eics.paths import sweep_back
+from eics.sweeps import sweep_back
 
 EPS = 1e-8
 

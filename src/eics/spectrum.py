@@ -21,7 +21,7 @@ from torch import Tensor
 from eics.memory import memory_bound
 from eics.operators import LinearOperator
 from eics.probes import Stream, signs
-from eics.vectors import cat_batches
+from eics.vectors import cat_batches, gram64
 
 _SVD_LIMIT = 128  # beyond this side, eigenvalues of a Gram matrix are several times faster than an SVD
 
@@ -83,8 +83,8 @@ class GramMatrix(Spectrum):
 
     def ei(self, alpha: Alpha) -> Estimate:
         """sum_i log L_ii with L L^T = I + alpha G; nan where rounding in a huge alpha G hides the I."""
-        eye = torch.eye(self.gram.shape[-1], dtype=self.gram.dtype, device=self.gram.device)
-        shifted = eye + trailing(alpha, 3) * self.gram
+        shifted = trailing(alpha, 3) * self.gram
+        shifted.diagonal(dim1=-2, dim2=-1).add_(1.0)
         factor, failed = torch.linalg.cholesky_ex(shifted)
         value = factor.diagonal(dim1=-2, dim2=-1).log().sum(dim=(1, 2)) * self.finite[:, 0]
         value = torch.where(failed.any(dim=1), torch.nan, value)
@@ -165,36 +165,77 @@ class Gram:
 def exact(operator: LinearOperator, factorization: str = "svd") -> Spectrum:
     """The exact spectrum: `svd` for every alpha at once, `cholesky` of the smaller Gram side for one alpha.
 
-    Low rank (`reduced`) and diagonal blocks are made use of. A matrix that would break the memory bound is never
+    Closed forms, low rank and diagonal blocks are made use of. A matrix that would break the memory bound is never
     formed: its Gram matrix is, by chunks. `svd` of a large matrix means its Gram matrix's eigenvalues. Gram matrices
     are float64: squaring halves the digits. What is done depends on one prompt's size, never on the batch.
     """
-    operator = operator.reduced()
-    size = operator.rows * operator.cols // operator.blocks * 8
-    together = max(1, memory_bound() // size)
-    if operator.batch > together:  # prompt by prompt
+    known = _closed(operator)
+    if known is not None:
+        return known
+    if operator.batch > _together(operator):
         return _stack([exact(operator.prompt(index), factorization) for index in range(operator.batch)])
-    small = min(operator.rows, operator.cols) // operator.blocks <= _SVD_LIMIT
-    fits = size <= memory_bound()
-    if factorization == "svd" and fits and small:
+    if factorization == "svd" and operator.gram_side is None and _small(operator) and _fits(operator):
         matrix, finite = _finite(_wide_enough(operator.diagonal_blocks()))
         singular: Tensor = torch.linalg.svdvals(matrix)
         return SingularValues(singular.flatten(1).square() * finite)
-    whole = fits or operator.blocks > 1
-    gram, finite = _finite(_gram_blocks(operator) if whole else Gram(operator.double()).dense().unsqueeze(1))
+    gram, finite = _finite(_gram(operator))
     if factorization == "cholesky":
         return GramMatrix(gram, finite)
     return SingularValues(torch.linalg.eigvalsh(gram).flatten(1).clamp(min=0) * finite, method="eigh")
 
 
 def exact_at(operator: LinearOperator, alpha: float, factorization: str = "auto") -> Spectrum:
-    """The exact spectrum where only one alpha will be asked for: large maps by Cholesky, one prompt at a time."""
-    smaller = operator.reduced()
-    large = min(smaller.rows, smaller.cols) // smaller.blocks > _SVD_LIMIT
-    if factorization == "svd" or (factorization == "auto" and not large):
+    """The exact spectrum where only one alpha will be asked for: large maps by Cholesky, some prompts at a time."""
+    if factorization == "svd" or (factorization == "auto" and _small(operator)):
         return exact(operator, "svd")
-    prompts = [smaller.prompt(index) for index in range(operator.batch)] if large else [smaller]
+    known = _closed(operator)
+    if known is not None:
+        return known
+    alone = operator.batch > _together(operator)
+    prompts = [operator.prompt(index) for index in range(operator.batch)] if alone else [operator]
     return OneAlpha(alpha, torch.cat([exact(prompt, "cholesky").ei(alpha).value for prompt in prompts]))
+
+
+def _closed(operator: LinearOperator) -> SingularValues | None:
+    squares = operator.singular_squares()
+    if squares is None:
+        return None
+    good, finite = _finite(squares)
+    return SingularValues(good * finite, method="closed form")
+
+
+def _small(operator: LinearOperator) -> bool:
+    side = operator.gram_side or min(operator.rows, operator.cols) // operator.blocks
+    return side <= _SVD_LIMIT
+
+
+def _bytes(operator: LinearOperator) -> int:
+    """Of one prompt's matrices in float64: a Gram matrix and what it is made from, or the diagonal blocks."""
+    side = operator.gram_side
+    if side is None:
+        return 8 * operator.rows * operator.cols // operator.blocks
+    return 8 * operator.gram_copies * side * side
+
+
+def _fits(operator: LinearOperator) -> bool:
+    """Whether one prompt's matrix may be made."""
+    return 8 * operator.rows * operator.cols // operator.blocks <= memory_bound()
+
+
+def _together(operator: LinearOperator) -> int:
+    """How many prompts at a time."""
+    return max(1, memory_bound() // _bytes(operator))
+
+
+def _gram(operator: LinearOperator) -> Tensor:
+    """The smaller Gram side of each diagonal block, in float64: (batch, blocks, m, m)."""
+    closed = operator.gram()
+    if closed is not None:
+        return closed
+    if _fits(operator) or operator.blocks > 1:
+        matrix = operator.diagonal_blocks()
+        return gram64(matrix if operator.rows <= operator.cols else matrix.mT)
+    return Gram(operator.double()).dense().unsqueeze(1)
 
 
 def _stack(spectra: list[Spectrum]) -> Spectrum:
@@ -212,15 +253,11 @@ def _finite(matrices: Tensor) -> tuple[Tensor, Tensor]:
 
     Factorizations refuse such entries for the whole batch; so one prompt's overflow stays that prompt's.
     """
-    good = matrices.flatten(1).isfinite().all(dim=1)
-    zeroed = torch.where(good.view(-1, *[1] * (matrices.ndim - 1)), matrices, 0.0)
-    return zeroed, torch.where(good, 1.0, torch.nan).to(matrices.dtype).unsqueeze(1)
-
-
-def _gram_blocks(operator: LinearOperator) -> Tensor:
-    """The smaller Gram side of each diagonal block, in float64: (batch, blocks, m, m)."""
-    matrix = operator.diagonal_blocks().double()
-    return matrix @ matrix.mT if operator.rows <= operator.cols else matrix.mT @ matrix
+    good = matrices.flatten(1).sum(dim=1).isfinite()
+    finite = torch.where(good, 1.0, torch.nan).to(matrices.dtype).unsqueeze(1)
+    if bool(good.all()):
+        return matrices, finite
+    return torch.where(good.view(-1, *[1] * (matrices.ndim - 1)), matrices, 0.0), finite
 
 
 def trailing(alpha: Alpha, axes: int) -> Alpha:

@@ -30,9 +30,3 @@ def project(x: Tensor, weight: Tensor) -> Tensor:
 def mix(x: Tensor, weight: Tensor) -> Tensor:
     """Rows (..., in) through one matrix (in, out), all in one product."""
     return (x.reshape(-1, weight.shape[0]) @ weight).view(*x.shape[:-1], weight.shape[1])
-
-
-def by_position(scale: Tensor, like: Tensor) -> Tensor | None:
-    """Scales by coordinate, (n, T*d), as scales by position, (n, T); None where they differ within one."""
-    rows = scale.reshape(scale.shape[0], like.shape[1], -1)
-    return rows[..., 0] if bool((rows == rows[..., :1]).all()) else None

@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from eics.memory import memory_bound
-from eics.operators import LinearOperator
+from eics.operators import Kronecker, LinearOperator
 from eics.transformer.attention import AttentionState, Held, pick, rotate
-from eics.transformer.blocks import by_position, project, to_columns, to_rows
+from eics.transformer.blocks import project, to_columns, to_rows
+from eics.transformer.head_grams import head_grams, kronecker_squares
 from eics.transformer.head_norms import head_norms_squared
+from eics.transformer.head_terms import HeadTerms
 from eics.transformer.norm import NormMap
-from eics.vectors import add
+from eics.vectors import add, by_position
 
 
 class HeadMap(LinearOperator):
@@ -139,22 +141,68 @@ class HeadMap(LinearOperator):
         if "v" in self.through:
             yield "v", held.pattern.mT.unsqueeze(2) @ back
 
-    def reduced(self, left: Tensor | None = None) -> LinearOperator:
-        """R z instead of W_O z, with W_O = Q R at each position: e rows a position instead of d."""
-        heads, prompts, length, width = self.shape
-        weight = self.w_o[:, None, None]  # (H, 1, 1, d, e)
-        if width <= weight.shape[-1]:
-            return super().reduced(left)
-        scale = None
+    def singular_squares(self, left: Tensor | None = None, right: Tensor | None = None) -> Tensor | None:
+        """The Kronecker form of held heads, in float64; None where a norm follows or scales vary within a position."""
+        scales = self._by_position(left), self._by_position(right)
+        if not self.state.frozen or self.state.post is not None or None in scales:
+            return None
+        return kronecker_squares(self.double().terms, *scales).flatten(0, 1)
+
+    def kronecker(self) -> Kronecker | None:
+        """(A D) (x) (W_O W_V diag(w) P) of one head that is held and that no norm follows."""
+        if not self.state.frozen or self.state.post is not None or len(self.places) > 1:
+            return None
+        pattern = self.held.pattern[0] / self.state.norm.scale.mT
+        return Kronecker(pattern, self.w_o[0], self.w_in[0])
+
+    @property
+    def gram_side(self) -> int:
+        """T*e."""
+        return int(self.shape[2] * self.state.spec.w_o.shape[2])
+
+    def gram(self, left: Tensor | None = None, right: Tensor | None = None) -> Tensor | None:
+        """That of R z instead of W_O z, with W_O = Q R: T*e rows instead of T*d; None where scales on the right differ
+        within a position."""
+        scale = self._by_position(right)
+        if scale is None:
+            return None
+        wide = self.double()
+        return head_grams(wide.terms, wide.write_factor(left), scale).flatten(0, 1).unsqueeze(1)
+
+    def write_factor(self, left: Tensor | None) -> Tensor:
+        """R in W_O = Q R at each position, with scales of rows and of a norm that follows in it; (H, B or 1, T or 1, e,
+        e)."""
+        weight, rows = self.w_o[:, None, None], self._by_position(left)
+        if self.state.post is None and rows is not None:  # one factorization for all positions
+            factor = self.terms.factor[:, None, None]
+            return factor if left is None else factor * rows[..., None, None]
+        if self.state.post is not None:
+            weight = weight * self.state.post.unsqueeze(-1)
         if left is not None:
-            scale = left.view(heads, prompts, length, width) if left.shape[0] == self.batch else left.view(length, -1)
-        if self.state.post is None and (scale is None or bool((scale == scale[..., :1]).all())):
-            # one factorization for all positions: masks and relative units scale whole positions
-            factor = torch.linalg.qr(weight).R
-            return _HeadCore(self, factor if scale is None else factor * scale[..., :1, None])
-        for scales in (self.state.post, scale):
-            weight = weight if scales is None else weight * scales.unsqueeze(-1)
-        return _HeadCore(self, torch.linalg.qr(weight).R)
+            weight = weight * self._by_head(left).unflatten(-1, self.shape[2:]).unsqueeze(-1).to(self.dtype)
+        found: Tensor = torch.linalg.qr(weight).R
+        return found
+
+    @property
+    def terms(self) -> HeadTerms:
+        """What its closed forms are made of."""
+        return HeadTerms(self.state, self.held, [self.state.heads[place] for place in self.places], self.through)
+
+    def _by_position(self, scale: Tensor | None) -> Tensor | None:
+        """Scales by coordinate as scales by position in float64, (H or 1, B or 1, T), ones for none; None where they
+        differ within a position."""
+        if scale is None:
+            return torch.ones(1, 1, self.shape[2], dtype=torch.float64, device=self.device)
+        found = by_position(scale, self.shape[3])
+        return None if found is None else self._by_head(found).double()
+
+    def _by_head(self, scale: Tensor) -> Tensor:
+        """(H*B, n) or (1, n) as (H, B, n) or (1, 1, n)."""
+        return scale.view(*self.shape[:2], -1) if len(scale) == self.batch else scale.unsqueeze(0)
+
+    def through_few(self, places: Tensor) -> tuple[LinearOperator, LinearOperator]:
+        """W_O at those positions, and z there: e numbers."""
+        return _WriteAt(self, places), _ZAt(self, places)
 
     def frobenius_squared(self) -> Tensor | None:
         """In closed form (`eics.transformer.head_norms`), where no norm follows the heads."""
@@ -163,12 +211,12 @@ class HeadMap(LinearOperator):
 
     def scaled_frobenius_squared(self, left: Tensor, right: Tensor) -> Tensor | None:
         """The same where scales go by whole positions, as masks and relative units do."""
-        scales = [by_position(scale, self.state.read) for scale in (left, right)]
+        scales = [by_position(scale, self.shape[3]) for scale in (left, right)]
         known = [scale for scale in scales if scale is not None]
         norms = self._norms_squared
         if norms is None or len(known) < 2:
             return None
-        squares = [(s.view(*self.shape[:2], -1) if len(s) == self.batch else s).square() for s in known]
+        squares = [self._by_head(s).square() for s in known]
         weighted = squares[0].unsqueeze(-1) * norms * squares[1].unsqueeze(-2)
         return weighted.sum(dim=(-2, -1)).flatten()
 
@@ -183,8 +231,7 @@ class HeadMap(LinearOperator):
         if self.batch > 1 and self.batch * pairs * self.dtype.itemsize > memory_bound():
             single = [self.prompt(index)._norms_squared for index in range(self.batch)]
             return torch.cat([one for one in single if one is not None]).view(*self.shape[:3], -1)
-        heads = [self.state.heads[place] for place in self.places]
-        return head_norms_squared(self.state, self.held, heads, self.through)
+        return head_norms_squared(self.terms)
 
     @property
     def left_factor(self) -> object:
@@ -236,41 +283,60 @@ class HeadMap(LinearOperator):
         return raw if norm is None else norm.rmv(raw)
 
 
-class _HeadCore(LinearOperator):
-    """Heads' maps with the orthonormal part of their writes divided out: rows are T*e.
+class _ZAt(LinearOperator):
+    """z of heads at one position of each prompt, (B,), from all that they read: e rows."""
 
-    `factor` is (H, B or 1, T or 1, e, e).
-    """
-
-    def __init__(self, head: HeadMap, factor: Tensor) -> None:
-        self.head, self.factor = head, factor
-        self.batch, self.cols, self.dtype, self.device = head.batch, head.cols, head.dtype, head.device
-        self.inside = (head.shape[2], factor.shape[-1])  # T, e
-        self.rows = self.inside[0] * self.inside[1]
+    def __init__(self, head: HeadMap, places: Tensor) -> None:
+        self.head, self.places = head, places
+        self._like(head, rows=head.w_o.shape[2], cols=head.cols, batch=head.batch)
+        self.prompts = torch.arange(len(places), device=head.device)
 
     def mv(self, x: Tensor) -> Tensor:
-        """R dz."""
-        z = self.head.z_change(x)
-        out = (
-            z @ self.factor.mT
-            if self.factor.shape[2] == 1
-            else (self.factor.unsqueeze(2) @ z.unsqueeze(-1)).squeeze(-1)
-        )
-        return to_columns(out.flatten(0, 1))
+        """dz there."""
+        there = self.head.z_change(x)[:, self.prompts, :, self.places]  # (B, H, k, e)
+        return there.transpose(0, 1).flatten(0, 1).mT
 
     def rmv(self, y: Tensor) -> Tensor:
         """The transpose."""
-        rows = self.head.by_head(y.reshape(y.shape[0], *self.inside, y.shape[2]).permute(0, 3, 1, 2))
-        if self.factor.shape[2] == 1:
-            return self.head.z_back(rows @ self.factor)
-        return self.head.z_back((self.factor.mT.unsqueeze(2) @ rows.unsqueeze(-1)).squeeze(-1))
+        heads, prompts, length, _ = self.head.shape
+        back = y.new_zeros(heads, prompts, y.shape[2], length, self.rows)
+        rows = y.expand(self.batch, -1, -1).mT.unflatten(0, (heads, prompts))  # (H, B, k, e)
+        back[:, self.prompts, :, self.places] = rows.transpose(0, 1)
+        return self.head.z_back(back)
 
-    def prompt(self, index: int) -> "_HeadCore":
+    def prompt(self, index: int) -> "_ZAt":
         """One head's, for one prompt."""
-        head, row = divmod(index % self.batch, self.head.shape[1])
-        row = row % self.factor.shape[1]
-        return _HeadCore(self.head.prompt(index), self.factor[head : head + 1, row : row + 1])
+        return _ZAt(self.head.prompt(index), self.places[index % len(self.places)].unsqueeze(0))
 
-    def double(self) -> "_HeadCore":
+    def double(self) -> "_ZAt":
         """In float64."""
-        return _HeadCore(self.head.double(), self.factor.double())
+        return _ZAt(self.head.double(), self.places)
+
+
+class _WriteAt(LinearOperator):
+    """What heads write at one position of each prompt, (B,), from their z there: d rows of e columns."""
+
+    def __init__(self, head: HeadMap, places: Tensor) -> None:
+        self.head, self.places = head, places
+        self._like(head, rows=head.shape[3], cols=head.w_o.shape[2], batch=head.batch)
+        self.weight = head.w_o.unsqueeze(1).expand(-1, head.shape[1], -1, -1)  # (H, B, d, e)
+        if head.state.post is not None:
+            prompts = torch.arange(len(places), device=head.device)
+            self.weight = self.weight * head.state.post[prompts, places].unsqueeze(-1)
+        self.weight = self.weight.flatten(0, 1)
+
+    def mv(self, x: Tensor) -> Tensor:
+        """W_O z."""
+        return self.weight @ x
+
+    def rmv(self, y: Tensor) -> Tensor:
+        """The transpose."""
+        return self.weight.mT @ y
+
+    def prompt(self, index: int) -> "_WriteAt":
+        """One head's, for one prompt."""
+        return _WriteAt(self.head.prompt(index), self.places[index % len(self.places)].unsqueeze(0))
+
+    def double(self) -> "_WriteAt":
+        """In float64."""
+        return _WriteAt(self.head.double(), self.places)

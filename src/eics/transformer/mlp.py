@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from eics.operators import LinearOperator
-from eics.transformer.blocks import by_position, mix, to_columns, to_rows
+from eics.transformer.blocks import mix, to_columns, to_rows
 from eics.transformer.mlp_norms import mlp_norms_squared
 from eics.transformer.norm import NormMap, derivative
 from eics.transformer.spec import MLP
+from eics.vectors import by_position, gram64
 
 
 class MLPMap(LinearOperator):
@@ -102,7 +103,7 @@ class MLPMap(LinearOperator):
 
     def scaled_frobenius_squared(self, left: Tensor, right: Tensor) -> Tensor | None:
         """The same where scales go by whole positions, as masks and relative units do."""
-        scales = [by_position(scale, self.read) for scale in (left, right)]
+        scales = [by_position(scale, self.read.shape[2]) for scale in (left, right)]
         if self._norms_squared is None or scales[0] is None or scales[1] is None:
             return None
         return (self._norms_squared * (scales[0] * scales[1]).square()).sum(dim=1)
@@ -123,6 +124,65 @@ class MLPMap(LinearOperator):
         """An MLP acts position by position: one position instead of all."""
         return _MLPAt(self, places)
 
+    def at(self, places: Tensor) -> "MLPMap":
+        """The map at one position of each prompt, (B,)."""
+        prompts = torch.arange(self.batch, device=self.device)
+        return MLPMap(self.spec, self.read[prompts, places].unsqueeze(1), self.frozen)
+
+    def diagonal_blocks(self) -> Tensor:
+        """W_out (diag(r) W_in + diag(s) W_gate) between the norms at each position, one product each; (B, T, d, d)."""
+        blocks = self.norm.rmv(self._middle(self.w_in, self.w_gate).transpose(1, 2))  # rows as vectors: (B, d, T, d)
+        if self.post is None:
+            return blocks.transpose(1, 2)
+        return self.post.mv(blocks.transpose(1, 3)).permute(0, 2, 3, 1)
+
+    @property
+    def gram_side(self) -> int | None:
+        """d, where no norm follows."""
+        return self.read.shape[2] if self.post is None else None
+
+    @property
+    def gram_copies(self) -> int:
+        """The blocks, what they are made from and their Gram matrices."""
+        return 3 * self.blocks
+
+    def gram(self, left: Tensor | None = None, right: Tensor | None = None) -> Tensor | None:
+        """`M M^T / s^2 + beta M c (M c)^T` at each position, with the norm's gain and centring in M, by the rank-one form
+        of N N^T; None where scales differ within a position."""
+        scales = [None if scale is None else by_position(scale, self.read.shape[2]) for scale in (left, right)]
+        if self.post is not None or any(
+            scale is not None and found is None for scale, found in zip((left, right), scales, strict=True)
+        ):
+            return None
+        ins = [None if w is None else self._folded(w) for w in (self.w_in, self.w_gate)]
+        assert ins[0] is not None
+        middle = self._middle(ins[0], ins[1])
+        norm = NormMap.at(self.spec.norm, self.read.double(), self.frozen)  # what N annihilates, it does to float64
+        gram = gram64(middle) / norm.scale.square().unsqueeze(-1)
+        if not norm.frozen:
+            for place in range(self.blocks):
+                along = middle[:, place].double() @ norm.point[:, place].unsqueeze(-1)
+                gram[:, place] += norm.beta[:, place].unsqueeze(-1) * along * along.mT
+        for scale in scales:
+            if scale is not None:
+                gram *= scale.double().square()[..., None, None]
+        return gram
+
+    def _middle(self, w_in: Tensor, w_gate: Tensor | None) -> Tensor:
+        """W_out (diag(r) W_in + diag(s) W_gate), (B, T, d, d), for these weights."""
+        middle = self.by_up.new_empty(*self.read.shape, self.read.shape[2])
+        for place in range(self.blocks):
+            inner = self.by_up[:, place, :, None] * w_in
+            if w_gate is not None and self.by_gate is not None:
+                inner += self.by_gate[:, place, :, None] * w_gate
+            torch.matmul(self.w_out, inner, out=middle[:, place])
+        return middle
+
+    def _folded(self, weight: Tensor) -> Tensor:
+        """W diag(w) P."""
+        weight = weight * self.norm.weight
+        return weight - weight.mean(dim=1, keepdim=True) if self.norm.spec.centred else weight
+
     def _ratio(self, up: Tensor) -> Tensor:
         """act'(h), or act(h)/h where held; at h = 0 the ratio's limit is the slope."""
         if not self.frozen:
@@ -138,12 +198,16 @@ class _MLPAt(LinearOperator):
         self.whole, self.places = whole, places
         self._like(whole, rows=whole.rows, cols=whole.cols, batch=whole.batch)
         self.prompts = torch.arange(self.batch, device=self.device)
-        self.one = MLPMap(whole.spec, whole.read[self.prompts, places].unsqueeze(1), whole.frozen)
+        self.one = whole.at(places)
 
     @property
     def reads(self) -> Tensor:
         """What is written there is read there."""
         return self.places
+
+    def at(self, places: Tensor) -> MLPMap:  # noqa: ARG002
+        """What is written there is read there."""
+        return self.one
 
     def mv(self, x: Tensor) -> Tensor:
         """The MLP's, at those positions."""

@@ -38,12 +38,10 @@ def mlp_norms_squared(mlp: "MLPMap") -> Tensor | None:
             total = total + (_form(a, matrix) if one == two else 2.0 * (mix(a, matrix) * b).sum(dim=-1))
     total = total * inverse
     if not norm.frozen:
-        size, d = norm.point.square().sum(dim=-1), norm.point.shape[-1]
-        beta = -2.0 * inverse**2 / d + size * inverse**3 / d**2
         spec = mlp.spec
         known = {"u": (mlp.w_in, mlp.up, spec.b_in), "g": (mlp.w_gate, mlp.gate, spec.b_gate)}
         hidden = add(a * mlp.along(*known[side]) for side, a in sides)  # type: ignore[arg-type]
-        total = total + beta * (hidden @ mlp.w_out.mT).square().sum(dim=-1)
+        total = total + norm.beta.squeeze(-1) * (hidden @ mlp.w_out.mT).square().sum(dim=-1)
     return total
 
 

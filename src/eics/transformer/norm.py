@@ -38,6 +38,15 @@ class NormMap:
         out = self.weight * self.point / self.scale
         return out if self.spec.bias is None else out + self.spec.bias.to(out.dtype)
 
+    @property
+    def beta(self) -> Tensor:
+        """Of the rank-one form `N N^T = diag(w) (P / s^2 + beta c c^T) diag(w)`, (..., T, 1)."""
+        inverse, width = self.scale**-2, self.point.shape[-1]
+        if self.frozen:
+            return torch.zeros_like(inverse)
+        size = self.point.square().sum(dim=-1, keepdim=True)
+        return -2.0 * inverse**2 / width + size * inverse**3 / width**2
+
     def mv(self, x: Tensor) -> Tensor:
         """N x."""
         x = _centre(x) if self.spec.centred else x

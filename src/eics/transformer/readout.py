@@ -7,10 +7,12 @@
 import torch
 from torch import Tensor
 
-from eics.operators import LinearOperator
+from eics.memory import chunk_width
+from eics.operators import Dense, LinearOperator, Scaled
 from eics.transformer.blocks import to_columns, to_rows
 from eics.transformer.norm import NormMap
 from eics.transformer.spec import Transformer
+from eics.vectors import by_position
 
 
 class ReadoutMap(LinearOperator):
@@ -56,6 +58,65 @@ class ReadoutMap(LinearOperator):
         rows = back.new_zeros(self.batch, y.shape[2], *self.read.shape[1:])
         rows[torch.arange(self.batch, device=self.device), :, self.answer] = back
         return to_columns(rows)
+
+    def at(self, places: Tensor) -> "ReadoutMap":
+        """From the answer position alone, which is all that is read."""
+        prompts = torch.arange(self.batch, device=self.device)
+        read = self.read[prompts, places].unsqueeze(1)
+        return ReadoutMap(self.spec, read, torch.zeros_like(places), self.readout, self.tokens, self.frozen)
+
+    def singular_squares(self, left: Tensor | None = None, right: Tensor | None = None) -> Tensor | None:
+        """Of diag(w) P / s, the final norm where it is held: those of weights alone, scaled; in float64."""
+        scales = [self._uniform(left, self.rows), self._uniform(right, self.norm.point.shape[-1])]
+        if not self.frozen or self.readout != "final_norm" or scales[0] is None or scales[1] is None:
+            return None
+        weight = self.spec.final_norm.weight.double()
+        squares = weight.square()
+        if self.spec.final_norm.centred:
+            centred = torch.diag(squares) - torch.outer(weight, weight) / len(weight)
+            squares = torch.linalg.eigvalsh(centred).clamp(min=0)
+        return squares * (scales[0] * scales[1] / self.norm.scale[:, 0].double()).square()
+
+    def _uniform(self, scale: Tensor | None, width: int) -> Tensor | None:
+        """Scales by coordinate as one number at the answer position, (B or 1, 1); None where they differ."""
+        if scale is None:
+            return torch.ones(1, 1, dtype=torch.float64, device=self.device)
+        found = by_position(scale, width)
+        if found is None or found.shape[1] == 1:
+            return None if found is None else found.double()
+        rows = found.expand(self.batch, -1)
+        return rows.gather(1, self.answer.unsqueeze(1)).double()
+
+    @property
+    def gram_side(self) -> int:
+        """d, or the tokens asked for."""
+        return min(self.rows, self.read.shape[2])
+
+    def gram(self, left: Tensor | None = None, right: Tensor | None = None) -> Tensor:
+        """K K^T with K the reduced map at the answer position."""
+        sides = ((left, self.rows), (right, self.cols))
+        scales = [self.read.new_ones(1, size) if scale is None else scale for scale, size in sides]
+        there = Scaled(self.double(), *(scale.double() for scale in scales)).at(self.answer)
+        assert there is not None
+        matrix = there.reduced().dense()
+        return (matrix @ matrix.mT).unsqueeze(1)
+
+    def reduced(self, left: Tensor | None = None) -> LinearOperator:
+        """For all logits at one position: d rows instead of V, the root of K^T K."""
+        if self.rows <= self.cols or self.read.shape[1] > 1:
+            return super().reduced(left)
+        squared = torch.zeros(self.batch, self.cols, self.cols, dtype=torch.float64, device=self.device)
+        scale = self.left_ones() if left is None else left
+        slope = torch.ones_like(self.unembed[:1, 0]) if self.slope is None else self.slope
+        mean = (slope.unsqueeze(-1) * self.unembed).mean(dim=-2, keepdim=True)  # what centring takes off
+        width = chunk_width(self.batch * self.cols, torch.float64)
+        for some in torch.arange(self.rows, device=self.device).split(width):
+            rows = self.unembed[some] if self.slope is None else slope[:, some, None] * self.unembed[some]
+            rows = (scale[:, some, None] * (rows - mean)).double()
+            squared += rows.mT @ rows
+        values, vectors = torch.linalg.eigh(squared)
+        root = (values.clamp(min=0).sqrt().unsqueeze(1) * vectors).mT  # root^T root = squared
+        return Dense(self.norm.rmv(root.to(self.dtype).expand(self.batch, -1, -1).unsqueeze(2)).squeeze(2))
 
     def prompt(self, index: int) -> "ReadoutMap":
         """The map for one prompt."""

@@ -57,6 +57,11 @@ class Attention:
         """Query heads."""
         return self.w_q.shape[0]
 
+    @property
+    def weights(self) -> tuple[Tensor, ...]:
+        """What the matrices that are kept beside them depend on."""
+        return (self.w_q, self.w_k, self.w_v, self.w_o, self.norm.weight)
+
     def group(self, head: int) -> int:
         """The key/value head that a query head uses."""
         return head // (self.heads // self.w_k.shape[0])

@@ -1,0 +1,25 @@
+"""Cotangents on their way back through a linearized circuit, every node and edge once."""
+
+from collections.abc import Iterator, Sequence
+
+from torch import Tensor
+
+from eics.linearize import LinearizedCircuit
+
+
+def sweep_back(
+    linearized: LinearizedCircuit, nodes: Sequence[str], cotangents: dict[str, Tensor]
+) -> Iterator[tuple[str, Tensor]]:
+    """Pulls cotangents back through `nodes` (in topological order), yielding each node with its whole one.
+
+    `cotangents` holds those of the targets, is used up on the way, and ends with those of the sources. A node
+    that reaches a target only through edges that carry nothing has none and is passed over.
+    """
+    for level in reversed(linearized.levels(nodes)):
+        here = {node: cotangents.pop(node) for node in level.nodes if node in cotangents}
+        if not here:
+            continue
+        yield from here.items()
+        for edge, back in linearized.pull(level, here):
+            known = cotangents.get(edge.source)
+            cotangents[edge.source] = back if known is None else known + back

@@ -1,0 +1,106 @@
+"""A head's map as small matrices: what its norm and its Gram matrix are made of, in closed form.
+
+With `u_ts = scale A_ts (v_s - z_t)` a head's map from position s to position t is
+
+    J_ts = W_O (A_ts W_V + u_ts k'_ts^T W_K + [s = t] B_t W_Q) N_s
+
+where `k'_ts` is query t as key s meets it before rotation and norm, `B_t = sum_s u_ts q'_ts^T` the same for queries,
+and `W_a N_s N_s^T W_b^T = G_ab / sigma_s^2 + beta_s p_a p_b^T` by the rank-one form of the norm's Jacobian, with
+weights-only `G_ab` and `p_a = W_a diag(w) c_s`. Under `frozen` only `A_ts W_V` is there, the Kronecker form.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from eics.transformer.attention import AttentionState, Held, pick, rotate
+from eics.transformer.blocks import project
+from eics.transformer.norm import NormMap
+from eics.transformer.spec import Attention
+
+
+class HeadTerms:
+    """The terms of the maps of several heads of a layer, through some of their ports."""
+
+    def __init__(self, state: AttentionState, held: Held, heads: Sequence[int], through: set[str]) -> None:
+        self.state, self.held, self.through = state, held, through
+        self.heads, self.norm = list(heads), state.norm
+        self.pattern = held.pattern
+        self.inverse = 1.0 / self.norm.scale.squeeze(-1).square()  # (B, T)
+        self.beta = self.norm.beta.squeeze(-1)
+        self.p = {name: self._p(name) for name in through}
+
+    @cached_property
+    def u(self) -> Tensor:
+        """u_ts, (H, B, T, S, e)."""
+        z = self.pattern @ self.held.value
+        slope = 1.0 if self.held.slope is None else self.held.slope
+        weight = (self.state.spec.scale * self.pattern * slope).unsqueeze(-1)
+        return weight * (self.held.value.unsqueeze(-3) - z.unsqueeze(-2))
+
+    @cached_property
+    def keys(self) -> Tensor:
+        """k'_ts, (H, B, T, S, e)."""
+        wide = self.held.query.unsqueeze(-2).expand(*self.pattern.shape, -1)  # query t at the place of key s
+        return self._back(wide.transpose(-3, -2), self.held.k_norm).transpose(-3, -2)
+
+    @cached_property
+    def b(self) -> Tensor:
+        """B_t, (H, B, T, e, e)."""
+        wide = self.held.key.unsqueeze(-3).expand(*self.pattern.shape, -1)  # key s at the place of query t
+        return self.u.mT @ self._back(wide, self.held.q_norm)
+
+    def gram(self, pair: str) -> Tensor:
+        """G_ab by ports, or `oo`: W_O^T W_O, for these heads; (H, e, e)."""
+        if pair in ("qv", "kv", "kq"):
+            return self.gram(pair[::-1]).mT
+        spec, gain, centred = self.state.spec, self.norm.weight, self.norm.spec.centred
+        return torch.stack([_kept(spec, head, pair, gain, centred) for head in self.heads])
+
+    @property
+    def factor(self) -> Tensor:
+        """R in W_O = Q R, (H, e, e): of weights alone, and kept."""
+        spec, dtype = self.state.spec, self.norm.weight.dtype
+
+        def of(head: int) -> Tensor:
+            name = (head, "factor", dtype)
+            return spec.kept.get(name, spec.weights, lambda: torch.linalg.qr(spec.w_o[head].to(dtype)).R)
+
+        return torch.stack([of(head) for head in self.heads])
+
+    def _p(self, name: str) -> Tensor:
+        """W_a diag(w) c_s, (H, B, T, e)."""
+        point = self.norm.weight * self.norm.point
+        return project(point.unsqueeze(0), weight_of(self.state.spec, self.heads, name).to(point.dtype).mT)
+
+    def _back(self, wide: Tensor, norm: NormMap | None) -> Tensor:
+        """Rotated and normed back, for (H, B, place, others, e)."""
+        rows = rotate(wide.transpose(-3, -2), self.state.rotation, back=True)  # (H, B, others, place, e)
+        return (rows if norm is None else norm.rmv(rows)).transpose(-3, -2)
+
+
+def _kept(spec: Attention, head: int, pair: str, gain: Tensor, centred: bool) -> Tensor:
+    def make() -> Tensor:
+        one, two = (weight_of(spec, [head], name)[0].to(gain.dtype) for name in pair)
+        if pair == "oo":
+            return one.mT @ two
+        one, two = one * gain, two * gain
+        gram = one @ two.mT
+        if centred:  # P takes out the mean over the width
+            gram = gram - one.sum(dim=1, keepdim=True) @ two.sum(dim=1, keepdim=True).mT / one.shape[1]
+        return gram
+
+    return spec.kept.get((head, pair, gain.dtype), spec.weights, make)
+
+
+def weight_of(spec: Attention, heads: Sequence[int], name: str) -> Tensor:
+    """Weights of a port, or `o`, of these heads; grouped keys and values repeated."""
+    groups = [spec.group(head) for head in heads]
+    return {
+        "q": lambda: pick(spec.w_q, heads),
+        "k": lambda: pick(spec.w_k, groups),
+        "v": lambda: pick(spec.w_v, groups),
+        "o": lambda: pick(spec.w_o, heads),
+    }[name]()
