@@ -12,13 +12,14 @@ import eics
 import naive
 from eics import Circuit, LinearCircuit
 from eics.circuit import Kind, Node
-from eics.emergence import macro_part, node_parts
+from eics.emergence import Part, macro_part, node_parts
 from eics.errors import CircuitError, ModelError
 from eics.kronecker_terms import KroneckerTerms
 from eics.memory import memory_limit
 from eics.models import adapt
 from eics.paths import PathMap, macro_map
 from eics.sheaf import sheaf_term
+from eics.spectrum import exact, exact_at
 from eics.state import run
 from eics.testing import check_adapter
 from eics.transformer.linearize import TransformerRun
@@ -123,6 +124,27 @@ def test_spectra_in_closed_form(family, linearization):
                 mlp = part.names[0].startswith("m")
                 if wired is edges and (readout == "final_norm" or part.names == ("logits",)):
                     check_spectrum(part.operator, closed=not (mlp and "gemma" in family))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_short_prompts_are_a_low_rank_update_of_a_kronecker_product(family):
+    """As many columns as positions squared, for prompts half as long as a head is wide; EI as from the dense matrix."""
+    model = tiny_model(family)
+    wired = Circuit(["input->a0.h1", "input->a0.h3", "a0.h1->a1.h2", "input->a1.h2", "a1.h2->logits", "a0.h3->logits"])
+    whole = taken(model, wired, [[3, 5, 7], [1, 2]]).linearize("jacobian")
+    for linearized, relative in product((whole, whole.restrict("no_sink")), (False, True)):
+        parts = {part.names[0]: part for part in node_parts(linearized, relative)}
+        stacked = Part.stacked([parts["a0.h1"], parts["a0.h3"]])
+        for operator in (stacked.operator, parts["a1.h2"].operator):
+            update = operator.low_rank_update()
+            assert (update is None) == ("gemma" in family)  # a norm follows
+            if update is not None:
+                assert update[1].shape[2] == 9
+            truth = torch.linalg.svdvals(operator.dense()).square()
+            for alpha in (0.1, 1.0, 100.0):
+                expected = 0.5 * torch.log1p(alpha * truth).sum(dim=1)
+                torch.testing.assert_close(exact(operator).ei(alpha).value, expected, rtol=1e-9, atol=1e-11)
+                torch.testing.assert_close(exact_at(operator, alpha).ei(alpha).value, expected, rtol=1e-9, atol=1e-11)
 
 
 def test_paths_of_held_heads_are_sums_of_kronecker_products():

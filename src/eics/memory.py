@@ -6,8 +6,9 @@ from contextvars import ContextVar
 
 import torch
 
-DEFAULT_MB = 64
-_bound: ContextVar[int] = ContextVar("eics memory bound", default=DEFAULT_MB << 20)
+from eics.options import MEMORY_MB
+
+_bound: ContextVar[int] = ContextVar("eics memory bound", default=MEMORY_MB << 20)
 
 
 def memory_bound() -> int:
@@ -15,10 +16,18 @@ def memory_bound() -> int:
     return _bound.get()
 
 
+def default_megabytes(device: torch.device) -> float:
+    """The bound where none is asked for: small on the CPU, an eighth of a GPU's memory there."""
+    if device.type != "cuda":
+        return MEMORY_MB
+    return max(MEMORY_MB, torch.cuda.get_device_properties(device).total_memory / 8 / (1 << 20))
+
+
 @contextmanager
-def memory_limit(megabytes: float) -> Iterator[None]:
-    """Sets the bound for what runs inside."""
-    token = _bound.set(int(megabytes * (1 << 20)))
+def memory_limit(megabytes: float | None, device: torch.device | None = None) -> Iterator[None]:
+    """Sets the bound for what runs inside; the device's own if it is None."""
+    chosen = default_megabytes(device or torch.device("cpu")) if megabytes is None else megabytes
+    token = _bound.set(int(chosen * (1 << 20)))
     try:
         yield
     finally:

@@ -124,7 +124,7 @@ def _calibrate(job: _Job, options: Options, batches: Sequence[Sequence[Prompt]])
         items = [item for item in (_checked(job, prompt)[0] for prompt in batch) if item is not None]
         items = [item for item in items if _has_room(job.circuit, len(item[1]), [options])]
         if items:
-            with torch.no_grad(), memory_limit(options.memory):
+            with torch.no_grad(), memory_limit(options.memory, job.model.device):
                 state = job.run(items, [options])
                 _repair(state)
                 linearized = job.linearize(state, options).restrict(options.positions)
@@ -201,7 +201,7 @@ def _score_one_way(
     job: _Job, state: ForwardState, items: Sequence[Item], options: Options, calibration: AlphaCalibration | None
 ) -> Scores:
     try:
-        with torch.no_grad(), memory_limit(options.memory):
+        with torch.no_grad(), memory_limit(options.memory, job.model.device):
             names = [prompt.id for prompt, _ in items]
             linearized = job.linearize(state, options)
             scores = score_batch(linearized, options, names, calibration)

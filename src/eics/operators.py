@@ -84,6 +84,15 @@ class LinearOperator(ABC):
         """Squared singular values of diag(left) J diag(right), (batch, r) in float64, where a closed form exists."""
         return None
 
+    def low_rank_update(
+        self,
+        left: Tensor | None = None,  # noqa: ARG002
+        right: Tensor | None = None,  # noqa: ARG002
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """k (batch, n), P (batch, n, r) and S (batch, r, r) in float64 such that `diag(k) + P S P^T` has the non-zero
+        eigenvalues of J J^T, rows and columns of J scaled, where that is less than `gram`; else None."""
+        return None
+
     @property
     def gram_side(self) -> int | None:
         """The side of `gram`, where there is one."""
@@ -425,6 +434,12 @@ class Scaled(LinearOperator):
     def singular_squares(self, left: Tensor | None = None, right: Tensor | None = None) -> Tensor | None:
         """The base's, with more scales."""
         return self.base.singular_squares(*self._with(left, right))
+
+    def low_rank_update(
+        self, left: Tensor | None = None, right: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """The base's, with more scales."""
+        return self.base.low_rank_update(*self._with(left, right))
 
     @property
     def gram_side(self) -> int | None:

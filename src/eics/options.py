@@ -18,6 +18,9 @@ from typing import Any
 
 from eics.errors import OptionError
 
+MEMORY_MB = 64
+"""Megabytes that one temporary block may take on the CPU, if nothing is asked for."""
+
 CHOICES: dict[str, tuple[str, ...]] = {
     "mode": ("exact", "lanczos", "fast"),
     "linearization": ("jacobian", "frozen"),
@@ -71,7 +74,8 @@ class Options:
             `auto`: `cholesky` for large maps where only one alpha is asked for.
         target: for `alpha="auto"`, the median macro EI in nats for each read-out dimension. The default,
             log(2)/2, is a dimension whose signal equals its noise.
-        memory: megabytes that one temporary block of vectors may take before work is cut into chunks.
+        memory: megabytes that one temporary block of vectors may take before work is cut into chunks. If not given, 64,
+            and on a GPU an eighth of its memory: many small pieces of work leave it idle.
         curve: keep dEI over a range of alpha in the result.
         laplacian: keep kernel dimension, lambda2, spectral gap and projection distance in the diagnostics.
     """
@@ -92,7 +96,7 @@ class Options:
     top_k: int | None = None
     factorization: str = "auto"
     target: float = 0.5 * math.log(2.0)
-    memory: float = 64.0
+    memory: float | None = None
     curve: bool = False
     laplacian: bool = False
 
@@ -103,7 +107,8 @@ class Options:
         if not isinstance(self.alpha, str) or self.alpha != "auto":
             self._set("alpha", _positive("alpha", "a finite number > 0, or 'auto'", self.alpha))
         for name in ("target", "memory"):
-            self._set(name, _positive(name, "a finite number > 0", getattr(self, name)))
+            if getattr(self, name) is not None or name != "memory":
+                self._set(name, _positive(name, "a finite number > 0", getattr(self, name)))
         # A third of the probes sketch in `fast`, and a standard error needs two of the others.
         for name, least in {"node_probes": 4, "macro_probes": 4, "steps": 1, "seed": 0}.items():
             if getattr(self, name) is not None or name != "macro_probes":

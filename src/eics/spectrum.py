@@ -21,6 +21,7 @@ from torch import Tensor
 from eics.memory import memory_bound
 from eics.operators import LinearOperator
 from eics.probes import Stream, signs
+from eics.tensors import each
 from eics.vectors import cat_batches, gram64
 
 _SVD_LIMIT = 128  # beyond this side, eigenvalues of a Gram matrix are several times faster than an SVD
@@ -88,6 +89,26 @@ class GramMatrix(Spectrum):
         factor, failed = torch.linalg.cholesky_ex(shifted)
         value = factor.diagonal(dim1=-2, dim2=-1).log().sum(dim=(1, 2)) * self.finite[:, 0]
         value = torch.where(failed.any(dim=1), torch.nan, value)
+        return Estimate(value, torch.zeros_like(value))
+
+
+@dataclass(frozen=True)
+class Updated(Spectrum):
+    """`diag(k) + P S P^T` with the eigenvalues of J J^T: k (B, n), P (B, n, r), S (B, r, r)."""
+
+    diagonal: Tensor
+    columns: Tensor
+    middle: Tensor
+    method: str = "closed form"
+    exact: bool = True
+
+    def ei(self, alpha: Alpha) -> Estimate:
+        """`sum log(1 + alpha k) / 2 + log det(I + alpha S P^T (I + alpha diag(k))^-1 P) / 2`."""
+        below = 1.0 + trailing(alpha, 1) * self.diagonal
+        inner = self.columns.mT @ (self.columns / below.unsqueeze(2))
+        small = trailing(alpha, 2) * (self.middle @ inner)
+        small.diagonal(dim1=-2, dim2=-1).add_(1.0)
+        value = 0.5 * (below.log().sum(dim=1) + torch.linalg.slogdet(small).logabsdet)
         return Estimate(value, torch.zeros_like(value))
 
 
@@ -173,7 +194,9 @@ def exact(operator: LinearOperator, factorization: str = "svd") -> Spectrum:
     if known is not None:
         return known
     if operator.batch > _together(operator):
-        return _stack([exact(operator.prompt(index), factorization) for index in range(operator.batch)])
+        singles = [exact(operator.prompt(index), factorization) for index in range(operator.batch)]
+        stacked: Spectrum = each(lambda *tensors: torch.cat(tensors), *singles)
+        return stacked
     if factorization == "svd" and operator.gram_side is None and _small(operator) and _fits(operator):
         matrix, finite = _finite(_wide_enough(operator.diagonal_blocks()))
         singular: Tensor = torch.linalg.svdvals(matrix)
@@ -196,12 +219,17 @@ def exact_at(operator: LinearOperator, alpha: float, factorization: str = "auto"
     return OneAlpha(alpha, torch.cat([exact(prompt, "cholesky").ei(alpha).value for prompt in prompts]))
 
 
-def _closed(operator: LinearOperator) -> SingularValues | None:
+def _closed(operator: LinearOperator) -> Spectrum | None:
+    """From singular values or a low-rank update in closed form, for every alpha."""
     squares = operator.singular_squares()
-    if squares is None:
+    if squares is not None:
+        good, finite = _finite(squares)
+        return SingularValues(good * finite, method="closed form")
+    update = operator.low_rank_update()
+    if update is None:
         return None
-    good, finite = _finite(squares)
-    return SingularValues(good * finite, method="closed form")
+    columns, finite = _finite(update[1])
+    return Updated(update[0] * finite, columns, torch.where(finite.unsqueeze(2).isfinite(), update[2], 0.0))
 
 
 def _small(operator: LinearOperator) -> bool:
@@ -236,16 +264,6 @@ def _gram(operator: LinearOperator) -> Tensor:
         matrix = operator.diagonal_blocks()
         return gram64(matrix if operator.rows <= operator.cols else matrix.mT)
     return Gram(operator.double()).dense().unsqueeze(1)
-
-
-def _stack(spectra: list[Spectrum]) -> Spectrum:
-    """One spectrum from those of single prompts."""
-    first = spectra[0]
-    if isinstance(first, GramMatrix):
-        grams = [spectrum for spectrum in spectra if isinstance(spectrum, GramMatrix)]
-        return GramMatrix(torch.cat([g.gram for g in grams]), torch.cat([g.finite for g in grams]))
-    singles = [spectrum for spectrum in spectra if isinstance(spectrum, SingularValues)]
-    return SingularValues(torch.cat([single.squares for single in singles]), method=first.method)
 
 
 def _finite(matrices: Tensor) -> tuple[Tensor, Tensor]:

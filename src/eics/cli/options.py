@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from eics.errors import OptionError
-from eics.options import CHOICES, PAPER, PRESETS, Options, resolve
+from eics.options import CHOICES, MEMORY_MB, PAPER, PRESETS, Options, resolve
 
 
 def _alpha(context: click.Context, parameter: click.Parameter, value: str | None) -> float | str | None:  # noqa: ARG001
@@ -52,7 +52,8 @@ def scoring_options(command: Any) -> Any:
     for name, text in reversed(_HELP.items()):
         command = click.option(f"--{name}", type=click.Choice(CHOICES[name]), help=_with_presets(name, text))(command)
     memory = "Megabytes that one temporary block may take before work is cut into chunks."
-    command = click.option("--memory", type=float, help=f"{memory}  [preset: {PAPER.memory:g}]")(command)
+    default = f"[default: {MEMORY_MB}, on a GPU an eighth of its memory]"
+    command = click.option("--memory", type=float, help=f"{memory}  {default}")(command)
     target = "With --alpha auto: median macro EI asked for, nats for each read-out dimension."
     command = click.option("--target", type=float, help=f"{target}  [preset: {PAPER.target:.4f}]")(command)
     alpha = "Signal-to-noise scale > 0, or 'auto': calibrated on the prompts given.  [preset: 1.0]"

@@ -47,10 +47,15 @@ class HeadTerms:
         return self._back(wide.transpose(-3, -2), self.held.k_norm).transpose(-3, -2)
 
     @cached_property
+    def queries(self) -> Tensor:
+        """q'_ts, (H, B, T, S, e)."""
+        wide = self.held.key.unsqueeze(-3).expand(*self.pattern.shape, -1)  # key s at the place of query t
+        return self._back(wide, self.held.q_norm)
+
+    @cached_property
     def b(self) -> Tensor:
         """B_t, (H, B, T, e, e)."""
-        wide = self.held.key.unsqueeze(-3).expand(*self.pattern.shape, -1)  # key s at the place of query t
-        return self.u.mT @ self._back(wide, self.held.q_norm)
+        return self.u.mT @ self.queries
 
     def gram(self, pair: str) -> Tensor:
         """G_ab by ports, or `oo`: W_O^T W_O, for these heads; (H, e, e)."""
@@ -69,6 +74,21 @@ class HeadTerms:
             return spec.kept.get(name, spec.weights, lambda: torch.linalg.qr(spec.w_o[head].to(dtype)).R)
 
         return torch.stack([of(head) for head in self.heads])
+
+    @property
+    def value_eigen(self) -> tuple[Tensor, Tensor]:
+        """Eigenvalues and eigenvectors of R G_vv R^T, (H, e) and (H, e, e): of weights alone, and kept."""
+        spec, dtype = self.state.spec, self.norm.weight.dtype
+
+        def of(head: int, factor: Tensor, gram: Tensor) -> Tensor:
+            def make() -> Tensor:
+                values, vectors = torch.linalg.eigh(factor @ gram @ factor.mT)
+                return torch.cat([values.clamp(min=0).unsqueeze(0), vectors])
+
+            return spec.kept.get((head, "eigen", dtype), spec.weights, make)
+
+        both = torch.stack([of(*one) for one in zip(self.heads, self.factor, self.gram("vv"), strict=True)])
+        return both[:, 0], both[:, 1:]
 
     def _p(self, name: str) -> Tensor:
         """W_a diag(w) c_s, (H, B, T, e)."""

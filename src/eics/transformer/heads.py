@@ -18,6 +18,7 @@ from eics.transformer.blocks import project, to_columns, to_rows
 from eics.transformer.head_grams import head_grams, kronecker_squares
 from eics.transformer.head_norms import head_norms_squared
 from eics.transformer.head_terms import HeadTerms
+from eics.transformer.head_updates import head_update
 from eics.transformer.norm import NormMap
 from eics.vectors import add, by_position
 
@@ -147,6 +148,19 @@ class HeadMap(LinearOperator):
         if not self.state.frozen or self.state.post is not None or None in scales:
             return None
         return kronecker_squares(self.double().terms, *scales).flatten(0, 1)
+
+    def low_rank_update(
+        self, left: Tensor | None = None, right: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Of the Kronecker product that values carry, by what queries and keys add (`eics.transformer.head_updates`);
+        None where that is no less than a Gram matrix."""
+        scales = self._by_position(left), self._by_position(right)
+        if self.port is not None or self.state.frozen or self.state.post is not None or self.state.spec.softcap:
+            return None
+        if scales[0] is None or scales[1] is None or not 1 < self.shape[2] <= self.state.spec.w_o.shape[2] // 2:
+            return None
+        diagonal, columns, middle = head_update(self.double().terms, scales[0], scales[1])
+        return diagonal.flatten(0, 1), columns.flatten(0, 1), middle.flatten(0, 1)
 
     def kronecker(self) -> Kronecker | None:
         """(A D) (x) (W_O W_V diag(w) P) of one head that is held and that no norm follows."""

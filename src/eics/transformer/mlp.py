@@ -147,8 +147,8 @@ class MLPMap(LinearOperator):
         return 3 * self.blocks
 
     def gram(self, left: Tensor | None = None, right: Tensor | None = None) -> Tensor | None:
-        """`M M^T / s^2 + beta M c (M c)^T` at each position, with the norm's gain and centring in M, by the rank-one form
-        of N N^T; None where scales differ within a position."""
+        """`M M^T / s^2 + beta M c (M c)^T` at each position, with the norm's gain and centring in M, by the rank-one
+        form of N N^T; None where scales differ within a position."""
         scales = [None if scale is None else by_position(scale, self.read.shape[2]) for scale in (left, right)]
         if self.post is not None or any(
             scale is not None and found is None for scale, found in zip((left, right), scales, strict=True)
@@ -160,9 +160,8 @@ class MLPMap(LinearOperator):
         norm = NormMap.at(self.spec.norm, self.read.double(), self.frozen)  # what N annihilates, it does to float64
         gram = gram64(middle) / norm.scale.square().unsqueeze(-1)
         if not norm.frozen:
-            for place in range(self.blocks):
-                along = middle[:, place].double() @ norm.point[:, place].unsqueeze(-1)
-                gram[:, place] += norm.beta[:, place].unsqueeze(-1) * along * along.mT
+            along = middle.double() @ norm.point.unsqueeze(-1)
+            gram.addcmul_(norm.beta.unsqueeze(-1) * along, along.mT)
         for scale in scales:
             if scale is not None:
                 gram *= scale.double().square()[..., None, None]

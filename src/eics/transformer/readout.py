@@ -70,12 +70,21 @@ class ReadoutMap(LinearOperator):
         scales = [self._uniform(left, self.rows), self._uniform(right, self.norm.point.shape[-1])]
         if not self.frozen or self.readout != "final_norm" or scales[0] is None or scales[1] is None:
             return None
-        weight = self.spec.final_norm.weight.double()
-        squares = weight.square()
-        if self.spec.final_norm.centred:
-            centred = torch.diag(squares) - torch.outer(weight, weight) / len(weight)
-            squares = torch.linalg.eigvalsh(centred).clamp(min=0)
-        return squares * (scales[0] * scales[1] / self.norm.scale[:, 0].double()).square()
+        return self._held_squares * (scales[0] * scales[1] / self.norm.scale[:, 0].double()).square()
+
+    @property
+    def _held_squares(self) -> Tensor:
+        """Squared singular values of diag(w) P, (d,): of weights alone, and kept."""
+        norm = self.spec.final_norm
+
+        def make() -> Tensor:
+            weight = norm.weight.double()
+            if not norm.centred:
+                return weight.square()
+            found: Tensor = torch.linalg.eigvalsh(torch.diag(weight**2) - torch.outer(weight, weight) / len(weight))
+            return found.clamp(min=0)
+
+        return self.spec.kept.get("final norm", [norm.weight], make)
 
     def _uniform(self, scale: Tensor | None, width: int) -> Tensor | None:
         """Scales by coordinate as one number at the answer position, (B or 1, 1); None where they differ."""

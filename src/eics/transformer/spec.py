@@ -101,6 +101,7 @@ class Transformer:
     unembed: Tensor
     unembed_bias: Tensor | None = None
     logit_softcap: float | None = None
+    kept: Kept = field(default_factory=Kept, compare=False, repr=False)
 
     @property
     def width(self) -> int:
