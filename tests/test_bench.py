@@ -232,6 +232,7 @@ def test_a_row_is_measured_whole():
         assert found.flop_ratio > 1
         assert found.compared is not None
         assert found.compared.times_slower > 0
+        assert (found.compared.same_times_slower is not None) == ("fast" in found.row.name)
         assert not found.compared.extrapolated
         assert all(score.status in ("ok", "clipped") for score in bench.score(bench.circuit(row.circuit), row))
 

@@ -66,6 +66,7 @@ def row_json(result: RowResult, setting: Setting) -> dict[str, Any]:
             "seconds": compared.seconds,
             "extrapolated": compared.extrapolated,
             "times_slower": compared.times_slower,
+            "same_estimate_times_slower": compared.same_times_slower,
         },
     }
 
@@ -107,7 +108,8 @@ def notes(report: Report) -> list[str]:
     compared = [result.compared for result in report.rows if result.compared is not None]
     if compared:
         lines.append(
-            "faster: than JVPs and VJPs by torch.func one by one; for exact, than dense Jacobians by autograd."
+            "faster: than the straightforward version: one JVP an edge, stochastic Lanczos by JVPs and VJPs (in "
+            "brackets: the estimate of fast itself computed so); for exact, dense Jacobians by autograd."
         )
     if any(one.extrapolated for one in compared):
         lines.append("~: extrapolated from samples, the dense matrices being too large.")
@@ -129,6 +131,8 @@ def cells(result: RowResult, setting: Setting) -> list[str]:
     ratio, compared = result.timing.ratio, result.compared
     spread = "" if ratio.runs == 1 else f" ({_number(ratio.low)}-{_number(ratio.high)})"
     faster = "" if compared is None else f"{'~' if compared.extrapolated else ''}{_number(compared.times_slower)}x"
+    if compared is not None and compared.same_times_slower is not None:
+        faster += f" ({_number(compared.same_times_slower)}x)"
     return [
         result.row.name,
         _number(ratio.median) + spread,
