@@ -83,6 +83,26 @@ class Stalk:
         """The mask by coordinate, (B or 1, T*d)."""
         return spread(self.mask, self.activation)
 
+    @cached_property
+    def squares(self) -> Tensor:
+        """||a_v||^2 at each position, (B, T)."""
+        return by_position(self.activation)
+
+    @cached_property
+    def energy(self) -> Tensor:
+        """||a_v||^2, (B,)."""
+        return self.squares.sum(dim=1)
+
+    @cached_property
+    def rms(self) -> Tensor:
+        """Of `a_v` at each position, (B, T); zero where masked."""
+        return (self.squares / self.activation.shape[2]).sqrt()
+
+    @cached_property
+    def inverse_rms(self) -> Tensor:
+        """1 / rms, (B, T); zero where nothing is written."""
+        return torch.where(self.rms > 0, 1.0 / self.rms, 0.0)
+
     def prompt(self, index: int) -> "Stalk":
         """The stalk of one prompt alone."""
         return self._each(lambda tensor: _pick(tensor, index))
@@ -124,10 +144,11 @@ class Entry:
         """The node that is entered."""
         return self.edges[0].target
 
-    @property
-    def weights(self) -> Tensor:
-        """The mask by coordinate, (B or 1, T*d)."""
-        return spread(self.mask, self.read)
+    @cached_property
+    def rms(self) -> Tensor:
+        """Of what is read at each position, (B, T); zero where masked."""
+        rms = (by_position(self.read) / self.read.shape[2]).sqrt()
+        return rms if self.mask is None else rms * self.mask
 
     def prompt(self, index: int) -> "Entry":
         """The entry of one prompt alone."""
@@ -369,6 +390,11 @@ def _together(nodes: Sequence[str]) -> Iterator[tuple[str, ...]]:
         yield tuple(node.name for node in run)
 
 
+def by_position(stalk: Tensor) -> Tensor:
+    """Squared norm at each position: (..., T, d) to (..., T)."""
+    return stalk.square().sum(dim=-1)
+
+
 def spread(mask: Tensor | None, like: Tensor) -> Tensor:
     """A mask by position, (B or 1, T), repeated for the coordinates of `like` (B, T, d): (B or 1, T*d)."""
     _, length, width = like.shape
@@ -385,8 +411,11 @@ def _mask_entry(entry: Entry, stalks: Mapping[str, Stalk]) -> Entry:
     """Rows as the node keeps them, columns that any parent of the entry keeps."""
     target = stalks[entry.target]
     read = _union([stalks[edge.source].mask for edge in entry.edges])
-    masked = replace(entry, mask=read)
-    return replace(masked, operator=Scaled(entry.operator, target.weights, masked.weights))
+    left, right = (
+        like.new_ones(1, like.shape[1]) if mask is None else mask
+        for mask, like in ((target.mask, target.activation), (read, entry.read))
+    )
+    return replace(entry, operator=Scaled(entry.operator, left, right), mask=read)
 
 
 def _union(masks: Sequence[Tensor | None]) -> Tensor | None:

@@ -10,6 +10,7 @@ from eics.alpha import AlphaCalibration, calibrate_alpha
 from eics.circuit import Circuit
 from eics.emergence import macro_spectrum
 from eics.errors import OptionError, PromptError
+from eics.hutchpp import at_least_one
 from eics.interventions import Intervention, as_interventions
 from eics.interventions.donors import bind, with_writes
 from eics.linearize import LinearizedCircuit
@@ -132,7 +133,7 @@ def _calibrate(job: _Job, options: Options, batches: Sequence[Sequence[Prompt]])
     if not spectra:
         return None
     return calibrate_alpha(
-        lambda a: torch.cat([s.ei(a).value / rows.clamp(min=1) for s, rows in spectra]), options.target
+        lambda a: torch.cat([s.ei(a).value / at_least_one(rows) for s, rows in spectra]), options.target
     )
 
 

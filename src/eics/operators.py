@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from eics.memory import chunk_width
-from eics.vectors import add, cat_batches, cat_blocks
+from eics.vectors import add, by_coordinate, cat_batches, cat_blocks, rescale
 
 
 class LinearOperator(ABC):
@@ -174,6 +174,7 @@ class Dense(LinearOperator):
 
     def scaled_frobenius_squared(self, left: Tensor, right: Tensor) -> Tensor:
         """Sum of squared entries, scaled."""
+        left, right = by_coordinate(left, self.rows), by_coordinate(right, self.cols)
         return (left.unsqueeze(2) * self.matrix * right.unsqueeze(1)).square().sum(dim=(1, 2))
 
 
@@ -327,7 +328,8 @@ class HStack(LinearOperator):
 class Scaled(LinearOperator):
     """diag(left) J diag(right): masks rows and columns, or changes their units.
 
-    `left` is (batch or 1, rows), `right` is (batch or 1, cols).
+    `left` is (batch or 1, rows), `right` is (batch or 1, cols); or fewer, each for so many neighbours, as masks and
+    relative units are by position.
     """
 
     base: LinearOperator
@@ -335,22 +337,23 @@ class Scaled(LinearOperator):
     right: Tensor
 
     def __init__(self, base: LinearOperator, left: Tensor, right: Tensor) -> None:
-        _check_same("left scales and rows", left.shape[-1], base.rows)
-        _check_same("right scales and columns", right.shape[-1], base.cols)
+        _check_same("rows and what the left scales leave of them", base.rows % left.shape[-1], 0)
+        _check_same("columns and what the right scales leave of them", base.cols % right.shape[-1], 0)
         self.base, self.left, self.right = base, left, right
         if isinstance(base, Scaled):  # scales of scales are scales: keep the closed forms of the innermost base
-            self.base, self.left, self.right = base.base, left * base.left, right * base.right
+            self.base = base.base
+            self.left, self.right = _both(left, base.left, base.rows), _both(right, base.right, base.cols)
         batch = max(base.batch, left.shape[0], right.shape[0])
         self._like(base, rows=base.rows, cols=base.cols, batch=batch)
         self.blocks = base.blocks
 
     def mv(self, x: Tensor) -> Tensor:
         """left * J (right * x)."""
-        return self.left.unsqueeze(2) * self.base.mv(self.right.unsqueeze(2) * x)
+        return rescale(self.left, self.base.mv(rescale(self.right, x)))
 
     def rmv(self, y: Tensor) -> Tensor:
         """right * J^T (left * y)."""
-        return self.right.unsqueeze(2) * self.base.rmv(self.left.unsqueeze(2) * y)
+        return rescale(self.right, self.base.rmv(rescale(self.left, y)))
 
     def prompt(self, index: int) -> LinearOperator:
         """One prompt's map and scales."""
@@ -363,7 +366,8 @@ class Scaled(LinearOperator):
 
     def reduced(self, left: Tensor | None = None) -> LinearOperator:
         """The base reduced with the scales on its left put in; the right ones stay outside."""
-        base = self.base.reduced(self.left if left is None else self.left * left)
+        own = by_coordinate(self.left, self.rows)
+        base = self.base.reduced(own if left is None else own * left)
         return Scaled(base, base.left_ones(), self.right)
 
     @property
@@ -389,12 +393,15 @@ class Scaled(LinearOperator):
     def stack(self, others: Sequence[LinearOperator]) -> LinearOperator:
         """The bases stacked, with their scales."""
         scaled = [self, *(other for other in others if isinstance(other, Scaled))]
-        left, right = (cat_batches([getattr(one, side) for one in scaled], self.batch) for side in ("left", "right"))
-        return Scaled(self.base.stack([one.base for one in scaled[1:]]), left, right)
+        lefts = _alike([one.left for one in scaled], self.rows)
+        rights = _alike([one.right for one in scaled], self.cols)
+        base = self.base.stack([one.base for one in scaled[1:]])
+        return Scaled(base, cat_batches(lefts, self.batch), cat_batches(rights, self.batch))
 
     def dense(self) -> Tensor:
         """The base's matrix, rows and columns scaled."""
-        return self.left.unsqueeze(2) * self.base.dense() * self.right.unsqueeze(1)
+        left, right = by_coordinate(self.left, self.rows), by_coordinate(self.right, self.cols)
+        return left.unsqueeze(2) * self.base.dense() * right.unsqueeze(1)
 
     def frobenius_squared(self) -> Tensor | None:
         """Closed where the base's is, scales included."""
@@ -422,6 +429,19 @@ class _Same:
 
     def __hash__(self) -> int:
         return id(self.tensor)
+
+
+def _alike(scales: Sequence[Tensor], size: int) -> list[Tensor]:
+    """Scales of one side, each for as many neighbours."""
+    if len({scale.shape[1] for scale in scales}) == 1:
+        return list(scales)
+    return [by_coordinate(scale, size) for scale in scales]
+
+
+def _both(one: Tensor, two: Tensor, size: int) -> Tensor:
+    """The product of two scales of one side."""
+    one, two = _alike([one, two], size)
+    return one * two
 
 
 def _common_batch(operators: Sequence[LinearOperator]) -> int:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from eics.circuit import Edge
-from eics.linearize import LinearizedCircuit, Stalk
+from eics.linearize import LinearizedCircuit, Stalk, by_position
 from eics.memory import chunk_width
 from eics.paths import sweep_back
 
@@ -239,11 +239,6 @@ def _carried(linearized: LinearizedCircuit, values: dict[str, Tensor]) -> Iterat
 def _columns(linearized: LinearizedCircuit) -> dict[str, Tensor]:
     """The observed activations as blocks of one vector."""
     return {node: stalk.flat.unsqueeze(2) for node, stalk in linearized.stalks.items()}
-
-
-def by_position(stalk: Tensor) -> Tensor:
-    """Squared norm at each position: (..., T, d) to (..., T)."""
-    return stalk.square().sum(dim=-1)
 
 
 def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:

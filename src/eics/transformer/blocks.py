@@ -33,6 +33,11 @@ def mix(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def by_position(scale: Tensor, like: Tensor) -> Tensor | None:
-    """Scales by coordinate, (n, T*d), as scales by position, (n, T); None where they differ within one."""
+    """Scales by coordinate, (n, T*d), as scales by position, (n, T); None where they differ within one.
+
+    Those that came by position stay as they are, and nothing has to be compared.
+    """
+    if scale.shape[1] == like.shape[1]:
+        return scale
     rows = scale.reshape(scale.shape[0], like.shape[1], -1)
     return rows[..., 0] if bool((rows == rows[..., :1]).all()) else None
