@@ -346,15 +346,22 @@ class LinearizedCircuit:
         What lies outside is off-circuit and constant: rows and columns of every map, and activations, are
         masked there. The read-out (`logits`) and stalks without positions stay whole.
         """
-        masks = {node: self._kept(node, positions) for node in self.circuit.order}
+        known: dict[object, Tensor | None] = {}  # most nodes keep the same positions: asked once
+        masks: dict[str, Tensor | None] = {}
+        for node in self.circuit.order:
+            stalk, own = self.stalks[node], self.circuit.positions.get(node)
+            key = (id(stalk.positions), id(stalk.mask), own, Node.parse(node).kind is Kind.LOGITS)
+            masks[node] = known[key] if key in known else known.setdefault(key, self._kept(node, positions))
         if all(mask is None for mask in masks.values()):
             return self
         stalks = dict(self.stalks)
         for node, mask in masks.items():
             if mask is not None:
                 stalks[node] = stalks[node].masked(mask)
+        unions: dict[object, Tensor | None] = {}
         entries = {
-            node: tuple(_mask_entry(entry, stalks) for entry in entries) for node, entries in self.entries.items()
+            node: tuple(_mask_entry(entry, stalks, unions) for entry in entries)
+            for node, entries in self.entries.items()
         }
         return replace(self, stalks=stalks, entries=entries)
 
@@ -362,6 +369,8 @@ class LinearizedCircuit:
         """The node's mask under this option, None where nothing changes."""
         stalk = self.stalks[node]
         if stalk.positions is None or Node.parse(node).kind is Kind.LOGITS:
+            return stalk.mask
+        if option == "all" and node not in self.circuit.positions:
             return stalk.mask
         positions, valid = stalk.positions, stalk.mask
         keep = torch.ones_like(positions, dtype=torch.bool).unsqueeze(0)
@@ -375,13 +384,13 @@ class LinearizedCircuit:
             keep = keep & torch.isin(positions, own)
         if valid is not None:
             keep = keep & (valid > 0)
-        empty = ~keep.any(dim=1)
-        if bool(empty.any()):
+        some, every = torch.stack([keep.any(dim=1).all(), keep.all()]).tolist()
+        if not some:
             raise OptionError(
                 f"Restricting positions to {option!r} must leave every node a position. "
                 f"Node {node!r} has none left: use positions='all', longer prompts or other positions for the node."
             )
-        return None if bool(keep.all()) else keep.to(self.dtype)
+        return None if every else keep.to(self.dtype)
 
 
 def _together(nodes: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -407,10 +416,12 @@ def _pick(tensor: Tensor, index: int) -> Tensor:
     return tensor[index % tensor.shape[0]].unsqueeze(0)
 
 
-def _mask_entry(entry: Entry, stalks: Mapping[str, Stalk]) -> Entry:
-    """Rows as the node keeps them, columns that any parent of the entry keeps."""
+def _mask_entry(entry: Entry, stalks: Mapping[str, Stalk], unions: dict[object, Tensor | None]) -> Entry:
+    """Rows as the node keeps them, columns that any parent of the entry keeps; `unions` are those known already."""
     target = stalks[entry.target]
-    read = _union([stalks[edge.source].mask for edge in entry.edges])
+    masks = {id(mask): mask for mask in (stalks[edge.source].mask for edge in entry.edges)}
+    key = frozenset(masks)
+    read = unions[key] if key in unions else unions.setdefault(key, _union(list(masks.values())))
     left, right = (
         like.new_ones(1, like.shape[1]) if mask is None else mask
         for mask, like in ((target.mask, target.activation), (read, entry.read))
@@ -422,4 +433,6 @@ def _union(masks: Sequence[Tensor | None]) -> Tensor | None:
     known = [mask for mask in masks if mask is not None]
     if len(known) < len(masks):
         return None
+    if len(known) == 1:
+        return known[0]
     return torch.stack(torch.broadcast_tensors(*known)).amax(dim=0)

@@ -31,22 +31,21 @@ class _Norms:
     def __init__(self, state: AttentionState, held: Held, heads: Sequence[int], through: set[str]) -> None:
         self.state, self.held, self.through = state, held, through
         self.heads, self.norm = list(heads), state.norm
-        self.inverse = 1.0 / self.norm.scale.squeeze(-1).square()  # (B, T)
-        self.beta = torch.zeros_like(self.inverse)
-        if not self.norm.frozen:
-            size = self.norm.point.square().sum(dim=-1)
-            width = self.norm.point.shape[-1]
-            self.beta = -2.0 * self.inverse**2 / width + size * self.inverse**3 / width**2
+        self.inverse = self.norm.inverse  # (B, T)
+        self.beta = torch.zeros_like(self.inverse) if self.norm.beta is None else self.norm.beta
         self.grams = {pair: self._gram(pair) for pair in self._pairs()}
         self.s = self._gram("oo")
-        self.p = {name: self._p(name) for name in through}
+        self.p = {} if self.norm.frozen else {name: self._p(name) for name in through}
 
     def by_position(self) -> Tensor:
         """The terms through the ports that are there."""
         pattern = self.held.pattern
-        total = torch.zeros_like(pattern)
         if "v" in self.through:
-            total = total + pattern.square() * self._vv().unsqueeze(-2)
+            total = pattern.square() * self._vv().unsqueeze(-2)
+            if self.through == {"v"}:
+                return total
+        else:
+            total = torch.zeros_like(pattern)
         if self.through & {"q", "k"}:
             z = pattern @ self.held.value
             slope = 1.0 if self.held.slope is None else self.held.slope
@@ -60,7 +59,14 @@ class _Norms:
 
     def _vv(self) -> Tensor:
         """tr(S W_V N N^T W_V^T) at each position read, (H, B, S)."""
-        trace = (self.s * self.grams["vv"].mT).sum(dim=(-2, -1))[:, None, None]
+        spec, gain = self.state.spec, self.norm.weight
+        trace = spec.kept.get(
+            (tuple(self.heads), "trace", gain.dtype),
+            _weights(spec),
+            lambda: (self.s * self.grams["vv"].mT).sum(dim=(-2, -1))[:, None, None],
+        )
+        if self.norm.frozen:
+            return trace * self.inverse
         return trace * self.inverse + self.beta * self._form(self.p["v"], self.p["v"])
 
     def _with_keys(self, u: Tensor) -> Tensor:
@@ -118,8 +124,12 @@ class _Norms:
 
     def _gram(self, pair: str) -> Tensor:
         """G_ab or S for these heads, (H, e, e)."""
-        spec = self.state.spec
-        return torch.stack([_kept(spec, head, pair, self.norm.weight, self.norm.spec.centred) for head in self.heads])
+        spec, gain, centred = self.state.spec, self.norm.weight, self.norm.spec.centred
+        return spec.kept.get(
+            (tuple(self.heads), pair, gain.dtype),
+            _weights(spec),
+            lambda: torch.stack([_kept(spec, head, pair, gain, centred) for head in self.heads]),
+        )
 
     def _p(self, name: str) -> Tensor:
         """W_a diag(w) c_s, (H, B, T, e)."""
@@ -138,8 +148,11 @@ def _kept(spec: Attention, head: int, pair: str, gain: Tensor, centred: bool) ->
             gram = gram - one.sum(dim=1, keepdim=True) @ two.sum(dim=1, keepdim=True).mT / one.shape[1]
         return gram
 
-    weights = (spec.w_q, spec.w_k, spec.w_v, spec.w_o, spec.norm.weight)
-    return spec.kept.get((head, pair, gain.dtype), weights, make)
+    return spec.kept.get((head, pair, gain.dtype), _weights(spec), make)
+
+
+def _weights(spec: Attention) -> tuple[Tensor, ...]:
+    return (spec.w_q, spec.w_k, spec.w_v, spec.w_o, spec.norm.weight)
 
 
 def _weight(spec: Attention, heads: Sequence[int], name: str) -> Tensor:

@@ -39,12 +39,17 @@ class HeadMap(LinearOperator):
     def held(self) -> Held:
         """These heads' state."""
         held = self.state.held
-        return held if self.places == tuple(range(len(self.state.heads))) else held.pick(self.places)
+        if self.places == tuple(range(len(self.state.heads))):
+            return held
+        return self.state.once(("held", self.places), lambda: held.pick(self.places))
 
     @cached_property
     def w_o(self) -> Tensor:
         """Of the write, by head: (H, d, e)."""
-        return pick(self.state.spec.w_o, [self.state.heads[place] for place in self.places]).to(self.dtype)
+        return self.state.once(
+            ("w_o", self.places),
+            lambda: pick(self.state.spec.w_o, [self.state.heads[place] for place in self.places]).to(self.dtype),
+        )
 
     @cached_property
     def ports(self) -> tuple[str, ...]:
@@ -57,14 +62,24 @@ class HeadMap(LinearOperator):
         spec, heads = self.state.spec, [self.state.heads[place] for place in self.places]
         groups = [spec.group(head) for head in heads]
         rows = {"q": (spec.w_q, heads), "k": (spec.w_k, groups), "v": (spec.w_v, groups)}
-        weight = torch.cat([pick(*rows[port]) for port in self.ports], dim=1).to(self.dtype) * self.state.norm.weight
-        return weight - weight.mean(dim=2, keepdim=True) if self.state.norm.spec.centred else weight
+        gain, centred = self.state.norm.weight, self.state.norm.spec.centred
+
+        def make() -> Tensor:
+            weight = torch.cat([pick(*rows[port]) for port in self.ports], dim=1).to(self.dtype) * gain
+            return weight - weight.mean(dim=2, keepdim=True) if centred else weight
+
+        weights = (spec.w_q, spec.w_k, spec.w_v, spec.norm.weight)
+        return spec.kept.get((tuple(heads), self.ports, self.dtype), weights, make)
 
     @cached_property
     def along(self) -> Tensor:
         """W diag(w) c at the norm's point c, over d s^3: what a change along c takes off; (H, B, 1, T, ports*e)."""
-        norm = self.state.norm
-        return project((norm.point / (norm.point.shape[-1] * norm.scale**3))[None, :, None], self.w_in.mT)
+        norm, w_in = self.state.norm, self.w_in
+        if norm.frozen:  # nothing
+            return w_in.new_zeros(1).expand(1, 1, 1, 1, w_in.shape[1])
+        return self.state.once(
+            ("along", self.places, self.ports), lambda: project((norm.point / norm.cubed)[None, :, None], w_in.mT)
+        )
 
     def mv(self, x: Tensor) -> Tensor:
         """Norm, projections, pattern, W_O."""
@@ -183,8 +198,15 @@ class HeadMap(LinearOperator):
         if self.batch > 1 and self.batch * pairs * self.dtype.itemsize > memory_bound():
             single = [self.prompt(index)._norms_squared for index in range(self.batch)]
             return torch.cat([one for one in single if one is not None]).view(*self.shape[:3], -1)
-        heads = [self.state.heads[place] for place in self.places]
-        return head_norms_squared(self.state, self.held, heads, self.through)
+        every = range(len(self.state.heads))
+        if len(every) * self.shape[1] * pairs * self.dtype.itemsize > memory_bound():
+            heads = [self.state.heads[place] for place in self.places]
+            return head_norms_squared(self.state, self.held, heads, self.through)
+        of_all = self.state.once(
+            ("norms", self.ports),
+            lambda: head_norms_squared(self.state, self.state.held, self.state.heads, self.through),
+        )
+        return pick(of_all, self.places)
 
     @property
     def left_factor(self) -> object:

@@ -6,11 +6,12 @@
 | `frozen` | r = act(h) / h | `act(g) du`: the activated gate is held |
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from eics.operators import LinearOperator
 from eics.transformer.blocks import by_position, mix, to_columns, to_rows
@@ -57,16 +58,26 @@ class MLPMap(LinearOperator):
         """What the MLP's own function writes at the observed state, (B, T, d)."""
         return self._out if self.post is None else self.post.value
 
-    def constant(self, biases: Tensor) -> Tensor:
-        """f(x) - M (x - biases) under `frozen`, (B, T, d): what is left when every upstream node writes zero.
+    def constant(self, biases: Tensor, made_of: Sequence[Tensor]) -> Tensor:
+        """f(x) - M (x - biases) under `frozen`, (B or 1, T, d): what is left when every upstream node writes zero.
 
         The hidden layer reads `W_in N x` and constants beside it, so only those go through W_out; a model without
-        biases has none.
+        biases has none. `made_of` are the weights that `biases` is the sum of.
         """
         assert self.frozen
-        through = (self.w_in * self.norm.weight) @ (biases - biases.mean() if self.norm.spec.centred else biases)
-        rest = _rest(self.norm, self.w_in, self.spec.b_in) + through / self.norm.scale
-        out = mix(self.by_up * rest, self.w_out.mT) if bool(rest.any()) else torch.zeros_like(self.read)
+        spec, centred = self.spec, self.norm.spec.centred
+
+        def make() -> Tensor:
+            through = (self.w_in * self.norm.weight) @ (biases - biases.mean() if centred else biases)
+            return torch.stack([_rest(self.norm, self.w_in, spec.b_in), through])
+
+        own = (spec.w_in, spec.b_in, spec.norm.weight, spec.norm.bias)
+        weights = [*(weight for weight in own if weight is not None), *made_of]
+        rest, through = fixed = spec.kept.get(("constant", self.dtype), weights, make)
+        anything = spec.kept.get(("constant there", self.dtype), weights, lambda: fixed.any().cpu())
+        out = torch.zeros_like(self.read[:1])
+        if bool(anything):
+            out = mix(self.by_up * torch.addcdiv(rest, through, self.norm.scale), self.w_out.mT)
         if self.spec.b_out is not None:
             out = out + self.spec.b_out.to(self.dtype)
         if self.post is None:
@@ -119,6 +130,19 @@ class MLPMap(LinearOperator):
         """The map at the same state, computed in float64."""
         return MLPMap(self.spec, self.read.double(), self.frozen)
 
+    def at(self, some: Callable[[Tensor], Tensor]) -> "MLPMap":
+        """The map at some of the positions: what is known of all is picked, not computed anew."""
+        one = MLPMap.__new__(MLPMap)
+        one.spec, one.frozen, one.read = self.spec, self.frozen, some(self.read)
+        one.batch, one.blocks, width = one.read.shape
+        one.rows = one.cols = one.blocks * width
+        one.dtype, one.device = self.dtype, self.device
+        one.w_in, one.w_out, one.w_gate = self.w_in, self.w_out, self.w_gate
+        one.norm, one.post = self.norm.each(some), None if self.post is None else self.post.each(some)
+        one.by_up, more = some(self.by_up), (self.up, self.gate, self.by_gate)
+        one.up, one.gate, one.by_gate = (None if tensor is None else some(tensor) for tensor in more)
+        return one
+
     def written_at(self, places: Tensor) -> LinearOperator:
         """An MLP acts position by position: one position instead of all."""
         return _MLPAt(self, places)
@@ -127,8 +151,10 @@ class MLPMap(LinearOperator):
         """act'(h), or act(h)/h where held; at h = 0 the ratio's limit is the slope."""
         if not self.frozen:
             return derivative(self.spec.activation, up)
-        slope = derivative(self.spec.activation, torch.zeros_like(up))
-        return torch.where(up == 0, slope, self.spec.activation(up) / torch.where(up == 0, 1.0, up))
+        at_zero = self.spec.kept.get(
+            ("slope", up.dtype, up.device), (), lambda: derivative(self.spec.activation, up.new_zeros(()))
+        )
+        return torch.where(up == 0, at_zero, self.spec.activation(up) / up)
 
 
 class _MLPAt(LinearOperator):
@@ -138,7 +164,7 @@ class _MLPAt(LinearOperator):
         self.whole, self.places = whole, places
         self._like(whole, rows=whole.rows, cols=whole.cols, batch=whole.batch)
         self.prompts = torch.arange(self.batch, device=self.device)
-        self.one = MLPMap(whole.spec, whole.read[self.prompts, places].unsqueeze(1), whole.frozen)
+        self.one = whole.at(lambda tensor: tensor[self.prompts, places].unsqueeze(1))
 
     @property
     def reads(self) -> Tensor:
@@ -188,5 +214,4 @@ def _rest(norm: NormMap, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    out: Tensor = x @ weight.to(x.dtype).mT
-    return out if bias is None else out + bias.to(x.dtype)
+    return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
