@@ -99,16 +99,14 @@ def _tensors(parts: Parts) -> dict[str, Tensor | None]:
 def _of_stalks(linearized: LinearizedCircuit, batch: int) -> dict[str, Tensor | None]:
     """||a_v|| over the positions that count, whether it writes at all, and positions of the longest stalk."""
     stalks = linearized.stalks.values()
-    norms = torch.stack([torch.linalg.vector_norm(stalk.flat, dim=1).expand(batch) for stalk in stalks], dim=1)
-    # a norm may round to zero what is not
-    peaks = torch.stack([torch.linalg.vector_norm(s.flat, torch.inf, dim=1).expand(batch) for s in stalks], dim=1)
+    norms = torch.stack([stalk.norm.expand(batch) for stalk in stalks], dim=1)
     placed = [stalk for stalk in stalks if stalk.positions is not None]
     masks = {id(stalk.mask): stalk.mask for stalk in placed if stalk.mask is not None}
     whole = [stalk.activation.shape[1] for stalk in placed if stalk.mask is None]
     most = torch.full((batch,), max([0, *whole]), device=norms.device)
     for mask in masks.values():
         most = torch.maximum(most, mask.count_nonzero(dim=1))
-    return {"norms": norms, "writes": peaks != 0, "length": most if placed else None}
+    return {"norms": norms, "writes": norms != 0, "length": most if placed else None}
 
 
 def assemble(parts: Parts, options: Options, ids: Sequence[str | int]) -> Scores:

@@ -89,9 +89,10 @@ class Stalk:
         return by_position(self.activation)
 
     @cached_property
-    def energy(self) -> Tensor:
-        """||a_v||^2, (B,)."""
-        return self.squares.sum(dim=1)
+    def norm(self) -> Tensor:
+        """||a_v||, (B,)."""
+        norm: Tensor = torch.linalg.vector_norm(self.flat, dim=1)
+        return norm
 
     @cached_property
     def rms(self) -> Tensor:

@@ -231,10 +231,12 @@ def _repair(state: ForwardState) -> set[int]:
     tensors = [tensor for store in stores for tensor in store.values()]
     tensors += [change for layer in state.applied.heads.values() for change in layer.values()]
     tensors += [t for t in (state.input, state.final_read, state.final, state.logits) if t is not None]
-    bad = torch.stack([~tensor.flatten(1).isfinite().all(dim=1) for tensor in tensors])  # asked of the device once
-    for place in bad.any(dim=1).nonzero().flatten().tolist():
-        tensors[place][bad[place]] = 0.0
-    return set(bad.any(dim=0).nonzero().flatten().tolist())
+    largest = torch.stack([torch.linalg.vector_norm(tensor.flatten(1), torch.inf, dim=1) for tensor in tensors])
+    bad = (~largest.isfinite()).tolist()  # asked of the device once
+    for tensor, rows in zip(tensors, bad, strict=True):
+        for row in (row for row, wrong in enumerate(rows) if wrong):
+            tensor[row] = 0.0
+    return {row for rows in bad for row, wrong in enumerate(rows) if wrong}
 
 
 def _by_prompt(model: Model, prompts: Sequence[Prompt], given: Any) -> dict[str | int, tuple[Intervention, ...]]:
