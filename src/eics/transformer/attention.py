@@ -62,8 +62,48 @@ class AttentionState:
     @cached_property
     def held(self) -> "Held":
         """Queries, keys, values and patterns of all heads asked for; computed once, in a few products."""
-        normed = self.norm.value
-        return hold(self.spec, self.heads, (normed, normed, normed), self.rotation, self.frozen)
+        query, key, value = (self.raw + self._biases).chunk(3, dim=-1)
+        return _held(self.spec, query, key, value, self.rotation, self.frozen)
+
+    @cached_property
+    def raw(self) -> Tensor:
+        """W diag(w) P x / s through queries, keys and values, side by side: (H, B, T, 3*e)."""
+        weight = self.weights_in(self.heads, "qkv")
+        return project((self.norm.point / self.norm.scale).unsqueeze(0), weight.mT)
+
+    def weights_in(self, heads: Sequence[int], ports: Sequence[str]) -> Tensor:
+        """Weights of ports, one below another, with the norm's gain and centring in them: W diag(w) P, (H, ports*e, d);
+        of weights alone, and kept."""
+        spec, norm = self.spec, self.norm
+
+        def make() -> Tensor:
+            weight = torch.cat([_weight(spec, heads, port) for port in ports], dim=1).to(norm.weight.dtype)
+            weight = weight * norm.weight
+            return weight - weight.mean(dim=2, keepdim=True) if norm.spec.centred else weight
+
+        weights = (spec.w_q, spec.w_k, spec.w_v, norm.spec.weight)
+        return spec.kept.get((tuple(heads), "in", tuple(ports), norm.weight.dtype), weights, make)
+
+    @property
+    def _biases(self) -> Tensor:
+        """What queries, keys and values are beside that: W bias + b, (H, 1, 1, 3*e); kept."""
+        spec, norm = self.spec, self.norm
+
+        def make() -> Tensor:
+            weight = torch.cat([_weight(spec, self.heads, port) for port in "qkv"], dim=1).to(norm.weight.dtype)
+            found = torch.zeros_like(weight[..., 0])
+            if norm.spec.bias is not None:
+                found = weight @ norm.spec.bias.to(weight.dtype)
+            groups = [spec.group(head) for head in self.heads]
+            rows = ((spec.b_q, self.heads), (spec.b_k, groups), (spec.b_v, groups))
+            own = [
+                part if b is None else part + pick(b, at) for part, (b, at) in zip(found.chunk(3, 1), rows, strict=True)
+            ]
+            return torch.cat(own, dim=1)[:, None, None]
+
+        mine = (spec.w_q, spec.w_k, spec.w_v, spec.b_q, spec.b_k, spec.b_v, norm.spec.bias)
+        weights = [weight for weight in mine if weight is not None]
+        return spec.kept.get((self.heads, "biases", norm.weight.dtype), weights, make)
 
     def write(self, z: Tensor) -> Tensor:
         """What heads with these z, (H, B, T, e), write: (H, B, T, d); in the post-norm's held units."""
@@ -148,6 +188,13 @@ def hold(
     raw_query = _project(normed[0], pick(spec.w_q, at), None if spec.b_q is None else pick(spec.b_q, at))
     raw_key = _project(normed[1], pick(spec.w_k, groups), None if spec.b_k is None else pick(spec.b_k, groups))
     value = _project(normed[2], pick(spec.w_v, groups), None if spec.b_v is None else pick(spec.b_v, groups))
+    return _held(spec, raw_query, raw_key, value, rotation, frozen)
+
+
+def _held(
+    spec: Attention, raw_query: Tensor, raw_key: Tensor, value: Tensor, rotation: Rotation | None, frozen: bool
+) -> Held:
+    """From queries and keys before their norms and rotation."""
     q_norm, k_norm = (
         None if norm is None else NormMap.at(norm, raw, frozen)
         for norm, raw in ((spec.q_norm, raw_query), (spec.k_norm, raw_key))
@@ -208,6 +255,13 @@ def pick(tensor: Tensor, places: Sequence[int]) -> Tensor:
     if list(places) == list(range(first, first + count)):
         return tensor if count == len(tensor) else tensor[first : first + count]
     return tensor.index_select(0, _index(tuple(places), tensor.device))
+
+
+def _weight(spec: Attention, heads: Sequence[int], port: str) -> Tensor:
+    """Of a port of some heads, (H, e, d)."""
+    if port == "q":
+        return pick(spec.w_q, heads)
+    return pick(spec.w_k if port == "k" else spec.w_v, [spec.group(head) for head in heads])
 
 
 @lru_cache(maxsize=1 << 12)

@@ -133,8 +133,10 @@ class _Norms:
 
     def _p(self, name: str) -> Tensor:
         """W_a diag(w) c_s, (H, B, T, e)."""
-        point = self.norm.weight * self.norm.point
-        return project(point.unsqueeze(0), _weight(self.state.spec, self.heads, name).to(point.dtype).mT)
+        width = self.held.value.shape[-1]
+        raw = pick(self.state.raw, [self.state.heads.index(head) for head in self.heads])
+        start = "qkv".index(name) * width
+        return raw[..., start : start + width] * self.norm.scale
 
 
 def _kept(spec: Attention, head: int, pair: str, gain: Tensor, centred: bool) -> Tensor:

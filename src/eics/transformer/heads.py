@@ -59,27 +59,23 @@ class HeadMap(LinearOperator):
     @cached_property
     def w_in(self) -> Tensor:
         """Of the ports, one below another, with the norm's gain and centring in them: W diag(w) P, (H, ports*e, d)."""
-        spec, heads = self.state.spec, [self.state.heads[place] for place in self.places]
-        groups = [spec.group(head) for head in heads]
-        rows = {"q": (spec.w_q, heads), "k": (spec.w_k, groups), "v": (spec.w_v, groups)}
-        gain, centred = self.state.norm.weight, self.state.norm.spec.centred
-
-        def make() -> Tensor:
-            weight = torch.cat([pick(*rows[port]) for port in self.ports], dim=1).to(self.dtype) * gain
-            return weight - weight.mean(dim=2, keepdim=True) if centred else weight
-
-        weights = (spec.w_q, spec.w_k, spec.w_v, spec.norm.weight)
-        return spec.kept.get((tuple(heads), self.ports, self.dtype), weights, make)
+        return self.state.weights_in([self.state.heads[place] for place in self.places], self.ports)
 
     @cached_property
     def along(self) -> Tensor:
         """W diag(w) c at the norm's point c, over d s^3: what a change along c takes off; (H, B, 1, T, ports*e)."""
-        norm, w_in = self.state.norm, self.w_in
+        norm, width = self.state.norm, self.w_o.shape[2]
         if norm.frozen:  # nothing
-            return w_in.new_zeros(1).expand(1, 1, 1, 1, w_in.shape[1])
-        return self.state.once(
-            ("along", self.places, self.ports), lambda: project((norm.point / norm.cubed)[None, :, None], w_in.mT)
-        )
+            return self.w_o.new_zeros(1).expand(1, 1, 1, 1, len(self.ports) * width)
+
+        def make() -> Tensor:
+            raw = pick(self.state.raw, self.places)
+            if len(self.ports) < 3:
+                some = raw.split(width, dim=-1)
+                raw = torch.cat([some["qkv".index(port)] for port in self.ports], dim=-1)
+            return (raw / (norm.point.shape[-1] * norm.scale.square())).unsqueeze(2)
+
+        return self.state.once(("along", self.places, self.ports), make)
 
     def mv(self, x: Tensor) -> Tensor:
         """Norm, projections, pattern, W_O."""
