@@ -19,7 +19,7 @@ from eics.memory import memory_limit
 from eics.models.base import Model
 from eics.options import Options
 from eics.prompts import Prompt, token_texts, tokenize
-from eics.result import Score, Scores, about, failed
+from eics.result import Score, Scores, failed
 from eics.score import score_batch
 from eics.state import ForwardState, run
 from eics.transformer.linearize import TransformerRun
@@ -57,6 +57,7 @@ def score_prompts(
     job = _Job(
         model,
         circuit,
+        circuit.label(),
         tuple(configurations),
         answer,
         None if tokens is None else tuple(tokens),
@@ -67,8 +68,7 @@ def score_prompts(
     batches = [prompts[start : start + batch_size] for start in range(0, len(prompts), batch_size)]
     job = replace(job, calibrations=tuple(_calibrate(job, options, batches) for options in configurations))
     for batch in batches:
-        for scores in _score_some(job, batch):
-            yield about(scores, circuit.label(), model.name)
+        yield from map(Scores, _score_some(job, batch))
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ class _Job:
 
     model: Model
     circuit: Circuit
+    label: dict[str, str]
     configurations: tuple[Options, ...]
     answer: int | None
     tokens: tuple[int, ...] | None
@@ -92,8 +93,13 @@ class _Job:
     def failed_one(self, prompt: Prompt, reason: str, options: Options) -> Score:
         """A failed result in one configuration."""
         used = ("mode", "linearization", "residual", "parts", "metric", "emergence", "positions", "readout", "seed")
-        said = prompt.said | {"interventions": [one.to_record() for one in self.done_to(prompt)]}
+        said = prompt.said | self.about | {"interventions": [one.to_record() for one in self.done_to(prompt)]}
         return failed(prompt.id, reason, **said, **{name: options[name] for name in used})
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What every result says of the model and the circuit."""
+        return {"model": self.model.name, "circuit": dict(self.label)}
 
     def done_to(self, prompt: Prompt) -> tuple[Intervention, ...]:
         """What is done to nodes' writes on this prompt."""
@@ -219,7 +225,7 @@ def _score_one_way(
 def _finish(job: _Job, score: Score, item: Item, state: ForwardState, options: Options, row: int) -> Score:
     prompt, ids = item
     done = state.applied.said[row] if state.applied.said else []
-    said: dict[str, Any] = prompt.said | {"tokens": token_texts(job.model, ids), "interventions": done}
+    said = prompt.said | job.about | {"tokens": token_texts(job.model, ids), "interventions": done}
     if score.status == "failed":
         return replace(score, **said)
     return replace(score, **said, readout=options.readout, forward_passes=state.forward_passes)
