@@ -12,6 +12,7 @@ Stalks are `T x d` numbers flattened; a batch axis for prompts comes first. A ma
 count: padding, positions that the circuit leaves out and `positions="no_sink"` are all the same mechanism.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -84,9 +85,15 @@ class Stalk:
         return spread(self.mask, self.activation)
 
     @cached_property
+    def lengths(self) -> Tensor:
+        """||a_v|| at each position, (B, T)."""
+        lengths: Tensor = torch.linalg.vector_norm(self.activation, dim=-1)
+        return lengths
+
+    @cached_property
     def squares(self) -> Tensor:
         """||a_v||^2 at each position, (B, T)."""
-        return by_position(self.activation)
+        return self.lengths.square()
 
     @cached_property
     def norm(self) -> Tensor:
@@ -97,12 +104,13 @@ class Stalk:
     @cached_property
     def rms(self) -> Tensor:
         """Of `a_v` at each position, (B, T); zero where masked."""
-        return (self.squares / self.activation.shape[2]).sqrt()
+        return self.lengths / math.sqrt(self.activation.shape[2])
 
     @cached_property
     def inverse_rms(self) -> Tensor:
         """1 / rms, (B, T); zero where nothing is written."""
-        return torch.where(self.rms > 0, 1.0 / self.rms, 0.0)
+        inverse: Tensor = torch.nan_to_num(1.0 / self.rms, nan=torch.nan, posinf=0.0)
+        return inverse
 
     def prompt(self, index: int) -> "Stalk":
         """The stalk of one prompt alone."""
@@ -148,7 +156,7 @@ class Entry:
     @cached_property
     def rms(self) -> Tensor:
         """Of what is read at each position, (B, T); zero where masked."""
-        rms = (by_position(self.read) / self.read.shape[2]).sqrt()
+        rms: Tensor = torch.linalg.vector_norm(self.read, dim=-1) / math.sqrt(self.read.shape[2])
         return rms if self.mask is None else rms * self.mask
 
     def prompt(self, index: int) -> "Entry":
@@ -295,8 +303,11 @@ class LinearizedCircuit:
         for bundle in level.bundles:
             here = [cotangents.get(entry.target) for entry in bundle.entries]
             if any(block is not None for block in here):
-                zero = zeros_by_vector(like, bundle.operator.rows)
-                backs = bundle.rmv([zero if block is None else block for block in here])
+                if any(block is None for block in here):
+                    zero = zeros_by_vector(like, bundle.operator.rows)
+                    backs = bundle.rmv([zero if block is None else block for block in here])
+                else:
+                    backs = bundle.rmv([block for block in here if block is not None])
                 for entry, back, block in zip(bundle.entries, backs, here, strict=True):
                     if block is not None:
                         yield from ((edge, back) for edge in entry.edges)
@@ -402,7 +413,8 @@ def _together(nodes: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 def by_position(stalk: Tensor) -> Tensor:
     """Squared norm at each position: (..., T, d) to (..., T)."""
-    return stalk.square().sum(dim=-1)
+    lengths: Tensor = torch.linalg.vector_norm(stalk, dim=-1)
+    return lengths.square()
 
 
 def spread(mask: Tensor | None, like: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import torch
@@ -237,12 +238,14 @@ def _repair(state: ForwardState) -> set[int]:
     tensors = [tensor for store in stores for tensor in store.values()]
     tensors += [change for layer in state.applied.heads.values() for change in layer.values()]
     tensors += [t for t in (state.input, state.final_read, state.final, state.logits) if t is not None]
-    largest = torch.stack([torch.linalg.vector_norm(tensor.flatten(1), torch.inf, dim=1) for tensor in tensors])
-    bad = (~largest.isfinite()).tolist()  # asked of the device once
-    for tensor, rows in zip(tensors, bad, strict=True):
-        for row in (row for row, wrong in enumerate(rows) if wrong):
-            tensor[row] = 0.0
-    return {row for rows in bad for row, wrong in enumerate(rows) if wrong}
+    norms = torch.stack([torch.linalg.vector_norm(tensor.flatten(1), dim=1) for tensor in tensors])
+    doubtful = (~norms.isfinite()).any(dim=1).tolist()  # asked of the device once
+    broken: set[int] = set()
+    for tensor in compress(tensors, doubtful):  # what is finite may have a norm that is not
+        rows = (~tensor.flatten(1).isfinite().all(dim=1)).nonzero().flatten().tolist()
+        tensor[rows] = 0.0
+        broken.update(rows)
+    return broken
 
 
 def _by_prompt(model: Model, prompts: Sequence[Prompt], given: Any) -> dict[str | int, tuple[Intervention, ...]]:

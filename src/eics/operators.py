@@ -392,6 +392,8 @@ class Scaled(LinearOperator):
 
     def stack(self, others: Sequence[LinearOperator]) -> LinearOperator:
         """The bases stacked, with their scales."""
+        if not others:
+            return self
         scaled = [self, *(other for other in others if isinstance(other, Scaled))]
         lefts = _alike([one.left for one in scaled], self.rows)
         rights = _alike([one.right for one in scaled], self.cols)

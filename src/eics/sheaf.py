@@ -10,7 +10,7 @@ A local residual says nothing of whether it matters to the output; never call it
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -68,9 +68,24 @@ def sheaf_term(linearized: LinearizedCircuit, *, residual: str = "edge", metric:
     if residual == "propagated":
         return _propagated(linearized, metric)
     if residual == "joint":
-        return _combine(list(_joint_terms(linearized, metric)), metric)
+        carried = dict(_carried(linearized, _columns(linearized)))
+        return _combine(list(_joint_terms(linearized, carried, metric)), metric)
+    return _by_edge(linearized, metric)
+
+
+def sheaf_terms(linearized: LinearizedCircuit, *, residual: str, metric: str) -> tuple[SheafTerm, SheafTerm]:
+    """C_sh in one of its forms, and by edge. What parents carry together is the sum of what each does."""
+    if residual == "joint":
+        carried: dict[str, Tensor] = {}
+        by_edge = _by_edge(linearized, metric, carried)
+        return _combine(list(_joint_terms(linearized, carried, metric)), metric), by_edge
+    term = sheaf_term(linearized, residual=residual, metric=metric)
+    return term, term if residual == "edge" else _by_edge(linearized, metric)
+
+
+def _by_edge(linearized: LinearizedCircuit, metric: str, carried: dict[str, Tensor] | None = None) -> SheafTerm:
     energy = None if metric == "relative" else _energy(linearized)
-    return _combine(list(_edge_terms(linearized, metric)), metric, energy)
+    return _combine(list(_edge_terms(linearized, metric, carried)), metric, energy)
 
 
 def propagated_c_sh(linearized: LinearizedCircuit, *, metric: str = "euclidean") -> Tensor:
@@ -79,8 +94,13 @@ def propagated_c_sh(linearized: LinearizedCircuit, *, metric: str = "euclidean")
     return _combine(list(_sink_terms(linearized, propagated, metric)), metric).c_sh
 
 
-def _edge_terms(linearized: LinearizedCircuit, metric: str) -> Iterator[Terms]:
-    """||rho a_u - a_v||^2 for each edge; all parents of all entries of a bundle go through its map in one block."""
+def _edge_terms(
+    linearized: LinearizedCircuit, metric: str, carried: dict[str, Tensor] | None = None
+) -> Iterator[Terms]:
+    """||rho a_u - a_v||^2 for each edge; all parents of all entries of a bundle go through its map in one block.
+
+    `carried`, where it is given, gets the sum over each node's edges.
+    """
     for bundle in (bundle for level in linearized.levels() for bundle in level.bundles):
         operator = bundle.operator
         width = chunk_width(operator.batch * max(operator.rows, operator.cols), linearized.dtype)
@@ -88,7 +108,12 @@ def _edge_terms(linearized: LinearizedCircuit, metric: str) -> Iterator[Terms]:
         for start in range(0, most, width):
             edges = [entry.edges[start : start + width] for entry in bundle.entries]
             block = _parents(linearized, edges, min(width, most - start), operator.cols)
-            yield _terms_of(bundle.entries, edges, operator.mv(block), linearized, metric)
+            images = operator.mv(block)
+            if carried is not None:
+                for entry, sums in zip(bundle.entries, images.sum(dim=2).chunk(len(edges)), strict=True):
+                    known = carried.get(entry.target)
+                    carried[entry.target] = sums if known is None else known + sums
+            yield _terms_of(bundle.entries, edges, images, linearized, metric)
 
 
 def _parents(linearized: LinearizedCircuit, edges: Sequence[Sequence[Edge]], width: int, dim: int) -> Tensor:
@@ -122,7 +147,7 @@ def _terms_of(
     residual = _length(predicted - observed).square()
     lengths = _length(predicted)  # (entries, B, width, T)
     unit = observed.flatten(3) / _stack([target.norm for target in targets])[..., None, None]  # nothing overflows
-    cosine = (predicted.flatten(3) @ unit.mT).squeeze(3) / _length(lengths)
+    cosine = (predicted.flatten(3) * unit).sum(dim=3) / _length(lengths)
     energy = None
     if metric == "relative":
         energy = lengths.square() + _stack([target.squares for target in targets]).unsqueeze(2)
@@ -151,12 +176,14 @@ def _by_prompt(by_entry: Tensor) -> Tensor:
     return by_entry.transpose(0, 1).flatten(1, 2)
 
 
-def _joint_terms(linearized: LinearizedCircuit, metric: str) -> Iterator[Terms]:
-    """||sum_u rho a_u - (a_v - b_v)||^2 against ||sum_u rho a_u||^2 + ||a_v - b_v||^2, for each node."""
-    observed = _columns(linearized)
-    for node, carried in _carried(linearized, observed):
+def _joint_terms(linearized: LinearizedCircuit, carried: Mapping[str, Tensor], metric: str) -> Iterator[Terms]:
+    """||sum_u rho a_u - (a_v - b_v)||^2 against ||sum_u rho a_u||^2 + ||a_v - b_v||^2, for each node; `carried` are the
+    sums."""
+    for node in linearized.circuit.inner:
         stalk = linearized.stalks[node]
-        explained = carried.view_as(stalk.activation)
+        explained = (
+            carried[node].reshape(stalk.activation.shape) if node in carried else torch.zeros_like(stalk.activation)
+        )
         to_explain = stalk.activation - stalk.constant
         energy = by_position(explained) + by_position(to_explain)
         yield _node_terms(node, by_position(explained - to_explain), energy, stalk, metric)

@@ -216,6 +216,8 @@ class HeadMap(LinearOperator):
 
     def stack(self, others: Sequence[LinearOperator]) -> LinearOperator:
         """These heads and the others'."""
+        if not others:
+            return self
         more = [place for other in others if isinstance(other, HeadMap) for place in other.places]
         return HeadMap(self.state, (*self.places, *more), self.port)
 

@@ -30,11 +30,10 @@ class NormMap:
     def at(cls, spec: Norm, x: Tensor, frozen: bool) -> "NormMap":
         """Linearizes at a point, in the point's dtype."""
         if spec.centred:
-            variance, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
-            point = x - mean
-        else:
-            variance, point = x.square().mean(dim=-1, keepdim=True), x
-        return cls(spec, spec.weight.to(x.dtype), point, (variance + spec.eps).sqrt(), frozen)
+            _, mean, inverse = torch.native_layer_norm(x, x.shape[-1:], None, None, spec.eps)
+            return cls(spec, spec.weight.to(x.dtype), x - mean, 1.0 / inverse, frozen)
+        scale = (x.square().mean(dim=-1, keepdim=True) + spec.eps).sqrt()
+        return cls(spec, spec.weight.to(x.dtype), x, scale, frozen)
 
     @cached_property
     def value(self) -> Tensor:
