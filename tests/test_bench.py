@@ -2,11 +2,13 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from click.testing import CliRunner
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import eics
 from eics.bench.circuits import REFERENCES, heads_only, ioi, medium, random_circuit
@@ -32,6 +34,7 @@ COUNTS = Path(__file__).with_name("bench_counts.json")
 
 PYTHONPATH=src:tests python -c "import test_bench; test_bench.write_counts()"
 """
+FAST = [row for row in ROWS if row.configurations and row.configurations[0].mode == "fast"]
 TINY = Setting("gpt2-tiny", "cpu", "float32", 2, 6)
 
 
@@ -45,10 +48,30 @@ def row_counts(bench: Bench, row) -> Counts:
     return count(work)
 
 
+class Operations(TorchDispatchMode):
+    """Counts what torch is asked to do: on a GPU launching it takes longer than doing it."""
+
+    asked = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.asked += 1
+        return func(*args, **(kwargs or {}))
+
+
+def operations(bench: Bench, row) -> int:
+    _, _, work = bench.work(row)
+    work()  # what is computed once for each model is not counted
+    with Operations() as counted:
+        work()
+    return counted.asked
+
+
 def write_counts() -> None:
     bench = tiny_bench()
     found = {row.name: row_counts(bench, row).to_json() for row in ROWS}
-    COUNTS.write_text(json.dumps({"forward": count(bench.forward).to_json(), **found}, indent=1) + "\n")
+    asked = {row.name: operations(bench, row) for row in FAST}
+    counts = {"forward": count(bench.forward).to_json(), **found, "operations": asked}
+    COUNTS.write_text(json.dumps(counts, indent=1) + "\n")
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +146,18 @@ def test_circuits_that_cannot_be(make, says):
 def test_counts_of_the_reference_rows(bench, row):
     """Products and FLOPs, not times: a regression is seen on any machine."""
     assert row_counts(bench, row).to_json() == json.loads(COUNTS.read_text())[row.name]
+
+
+@pytest.mark.parametrize("row", FAST, ids=lambda row: row.name)
+def test_operations_of_the_fast_rows_do_not_grow(bench, row):
+    most = json.loads(COUNTS.read_text())["operations"][row.name]
+    assert operations(bench, row) <= 1.05 * most  # another version of torch may ask a little more of itself
+
+
+def test_operations_do_not_grow_with_the_prompts(bench):
+    row = chosen_rows(ROWS, ["medium-fast-frozen"])[0]
+    more = Bench(bench.model, replace(TINY, batch=6), Plan(1, 0.0))
+    assert operations(more, row) == operations(bench, row)
 
 
 def test_counts_of_the_forward_pass(bench):

@@ -99,3 +99,13 @@ def test_dense_form_in_chunks_is_the_same():
         assert len(list(product.unit_blocks(6))) == 6
         torch.testing.assert_close(product.dense(), whole)
         torch.testing.assert_close(product.T.dense(), whole.mT)
+
+
+@given(st.integers(0, 1000), st.sampled_from([1, 3]))
+def test_scales_for_neighbours_are_those_of_each(seed, batch):
+    g = torch.Generator().manual_seed(seed)
+    base = random_dense(g, 6, 8, batch)
+    left, right = (torch.randn(batch, n, generator=g, dtype=torch.float64) for n in (3, 2))
+    wide = Scaled(base, left.repeat_interleave(2, dim=1), right.repeat_interleave(4, dim=1))
+    check_operator(Scaled(base, left, right), wide.dense())
+    check_operator(Scaled(Scaled(base, left, right), wide.left, right), Scaled(wide, wide.left, wide.right).dense())

@@ -13,7 +13,7 @@ from brute import Brute
 from circuits import build, circuits
 from eics import PAPER, WELL_POSED, CircuitError, LinearCircuit, OptionError, Options
 from eics.options import CHOICES
-from eics.result import Score
+from eics.result import EdgeTerm, EdgeTerms, Score
 from test_emergence import brute_parts
 from test_laplacian import brute_eigenvalues
 
@@ -380,3 +380,13 @@ def test_numpy_numbers_and_views_are_welcome(tmp_path):
     assert eics.read_records(tmp_path / "one.jsonl") == [found]
     sparse = LinearCircuit({"x->y": torch.eye(2).to_sparse()}, {"x": [1.0, 1], "y": [1.0, 1]})
     assert eics.score(sparse).c_sh == 0.0
+
+
+def test_edges_made_when_looked_at_are_a_tuple_of_terms():
+    found = EdgeTerms([("a", "b", None), ("a", "c", "q")], [1.0, 3.0], [0.25, 0.75], [math.nan, 0.5], [None, 2.0])
+    truth = (EdgeTerm("a", "c", "q", 3.0, 0.75, 0.5, 2.0), EdgeTerm("a", "b", None, 1.0, 0.25, None, None))
+    assert (len(found), tuple(found), found[0], found[-1:]) == (2, truth, truth[0], truth[1:])
+    assert found == truth
+    assert truth == found
+    assert hash(found) == hash(truth)
+    assert found != truth[:1]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from brute import Brute
 from circuits import build, circuits
 from eics import LinearCircuit
-from eics.sheaf import sheaf_term
+from eics.sheaf import sheaf_term, sheaf_terms
 
 FORMS = [(residual, metric) for residual in ("edge", "joint", "propagated") for metric in ("euclidean", "relative")]
 
@@ -32,6 +32,20 @@ def test_restricted_positions_are_left_out(residual, metric, option, kept, circu
     rows = {n: kept for n, a in circuit.activations.items() if a.shape[1] == 3}
     truth = Brute(circuit, 0, keep=rows).c_sh(residual, metric)
     assert float(found.c_sh[0]) == pytest.approx(truth, rel=1e-9, abs=1e-12)
+
+
+@given(circuits())
+@pytest.mark.parametrize(("residual", "metric"), FORMS)
+@pytest.mark.parametrize("linearization", ["jacobian", "frozen"])
+def test_a_term_and_the_edges_beside_it_are_those_found_alone(residual, metric, linearization, circuit):
+    linearized = circuit.linearize(linearization)
+    assume(linearized.edges)
+    both = sheaf_terms(linearized, residual=residual, metric=metric)
+    for found, alone in zip(both, (residual, "edge"), strict=True):
+        truth = sheaf_term(linearized, residual=alone, metric=metric)
+        assert found.names == truth.names
+        for name in ("c_sh", "residual", "share"):
+            torch.testing.assert_close(getattr(found, name), getattr(truth, name), rtol=1e-9, atol=1e-12)
 
 
 def test_nodes_restricted_by_the_circuit():

@@ -21,7 +21,7 @@ from eics.kronecker_terms import KroneckerTerms
 from eics.linearize import Entry, LinearizedCircuit
 from eics.operators import LinearOperator
 from eics.sweeps import sweep_back
-from eics.vectors import cat_blocks, gram64
+from eics.vectors import by_coordinate, cat_blocks, gram64
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,7 @@ class AnswerPaths:
 
     def gram(self, left: Tensor | None, right: Tensor | None) -> Tensor:
         """(B, side, side) in float64."""
+        right = None if right is None else by_coordinate(right, self._width)
         ends, direct = self._to_readout(left)
         side = max(block.shape[2] for block in [*ends.values(), *direct.values()])
         total = torch.zeros(self.linearized.batch, side, side, dtype=torch.float64, device=self.places.device)

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -14,12 +15,13 @@ from eics.emergence import Emergence, EmergenceSpectra
 from eics.laplacian import laplacian_spectrum, project
 from eics.linearize import LinearizedCircuit
 from eics.options import Options
-from eics.result import EdgeTerm, NodeTerm, Score, Scores, failed
+from eics.result import EdgeTerms, NodeTerm, Score, Scores, failed
 from eics.sheaf import SheafTerm
-from eics.spectrum import Estimate
-from eics.tensors import on_cpu
+from eics.tensors import fetch
 
 _USED = ("mode", "linearization", "residual", "parts", "metric", "emergence", "positions", "seed")
+_NUMBERS = ("eics", "c_sh", "dei", "dei_norm", "ei_macro", "emergence_ratio")
+_ESTIMATED = ("dei", "dei_norm", "ei_macro", "emergence_ratio")
 
 
 @dataclass(frozen=True)
@@ -36,91 +38,116 @@ class Parts:
     curve: Curve | None
     eics: Tensor
 
-    def here(self) -> "Parts":
-        """Every number on the CPU: fetched together once, not each by itself for each prompt."""
-        moved: Parts = on_cpu(replace(self, linearized=None))  # type: ignore[arg-type]
-        return replace(moved, linearized=self.linearized)
+
+class _Batch:
+    """What all results of a batch share, and their numbers as lists by prompt, fetched from the device together."""
+
+    def __init__(self, parts: Parts, options: Options, batch: int) -> None:
+        self.parts, self.options = parts, options
+        linearized, spectra = parts.linearized, parts.spectra
+        self.used: dict[str, Any] = {name: options[name] for name in _USED}
+        self.used |= {"alpha": parts.alpha, "dtype": str(linearized.dtype).removeprefix("torch.")}
+        self.nodes, self.part_names = tuple(linearized.stalks), tuple(spectra.parts)
+        self.sampled_parts = [name for name, spectrum in spectra.parts.items() if spectrum.sampled]
+        self.methods = {name: spectrum.method for name, spectrum in spectra.parts.items()}
+        self.edges_left_out = linearized.edges_left_out
+        self.edges = [edge for edge in parts.by_edge.names if isinstance(edge, Edge)]
+        self.attributions = [linearized.circuit.scores.get(edge) for edge in self.edges]
+        tensors = _tensors(parts) | _of_stalks(linearized, batch)
+        self.numbers: dict[str, Any] = fetch({name: t for name, t in tensors.items() if t is not None})
+
+    def __getitem__(self, name: str) -> Any:
+        """A column: a list with something for each prompt."""
+        return self.numbers[name]
+
+    def get(self, name: str, index: int) -> Any:
+        """One prompt's, None where there is none."""
+        return self.numbers[name][index] if name in self.numbers else None
 
 
-@dataclass(frozen=True)
-class Stalks:
-    """What a result says of each node's activation, for each prompt: lists by prompt, then by node."""
+def _tensors(parts: Parts) -> dict[str, Tensor | None]:
+    """What results say, with the prompts' axis first."""
+    sheaf, by_edge, emergence, ratio = parts.sheaf, parts.by_edge, parts.emergence, parts.emergence.ratio
+    finite = by_edge.residual.isfinite().all(dim=1)
+    return {
+        "eics": parts.eics,
+        "c_sh": sheaf.c_sh,
+        "first": sheaf.first_position,
+        "dei": emergence.dei.value,
+        "dei_norm": emergence.term.value,
+        "ei_macro": emergence.ei_macro.value,
+        "emergence_ratio": None if ratio is None else ratio.value,
+        "dei error": emergence.dei.stderr,
+        "dei_norm error": emergence.term.stderr,
+        "ei_macro error": emergence.ei_macro.stderr,
+        "emergence_ratio error": None if ratio is None else ratio.stderr,
+        "parts": emergence.ei_parts.value,
+        "parts error": emergence.ei_parts.stderr,
+        "macro lower": emergence.ei_macro.lower,
+        "macro upper": emergence.ei_macro.upper,
+        "parts lower": emergence.ei_parts.lower,
+        "parts upper": emergence.ei_parts.upper,
+        "finite": finite if sheaf is by_edge else finite & sheaf.residual.isfinite().all(dim=1),
+        "residual": by_edge.residual,
+        "share": by_edge.share,
+        "cosine": by_edge.cosine,
+        "node residual": None if sheaf is by_edge else sheaf.residual,
+        "node share": None if sheaf is by_edge else sheaf.share,
+    }
 
-    nodes: tuple[str, ...]
-    norms: list[list[float]]
-    writes: list[list[bool]]
-    lengths: list[int | None]
 
-    @classmethod
-    def of(cls, linearized: LinearizedCircuit, batch: int) -> "Stalks":
-        """||a_v|| over the positions that count, whether it writes at all, and positions of the longest stalk."""
-        flat = [stalk.flat.expand(batch, -1) for stalk in linearized.stalks.values()]
-        norms = torch.stack([torch.linalg.vector_norm(one, dim=1) for one in flat], dim=1)
-        writes = torch.stack([one.any(dim=1) for one in flat], dim=1)
-        placed = [stalk for stalk in linearized.stalks.values() if stalk.positions is not None]
-        lengths: list[int | None] = [None] * batch
-        if placed:
-            counts = [
-                norms.new_full((batch,), stalk.activation.shape[1]) if stalk.mask is None else stalk.mask.sum(dim=1)
-                for stalk in placed
-            ]
-            most = torch.stack([count.expand(batch) for count in counts]).amax(dim=0)
-            lengths = [int(length) for length in most.tolist()]
-        return cls(tuple(linearized.stalks), norms.tolist(), writes.tolist(), lengths)
+def _of_stalks(linearized: LinearizedCircuit, batch: int) -> dict[str, Tensor | None]:
+    """||a_v|| over the positions that count, whether it writes at all, and positions of the longest stalk."""
+    stalks = linearized.stalks.values()
+    norms = torch.stack([stalk.norm.expand(batch) for stalk in stalks], dim=1)
+    placed = [stalk for stalk in stalks if stalk.positions is not None]
+    masks = {id(stalk.mask): stalk.mask for stalk in placed if stalk.mask is not None}
+    whole = [stalk.activation.shape[1] for stalk in placed if stalk.mask is None]
+    most = torch.full((batch,), max([0, *whole]), device=norms.device)
+    for mask in masks.values():
+        most = torch.maximum(most, mask.count_nonzero(dim=1))
+    return {"norms": norms, "writes": norms != 0, "length": most if placed else None}
 
 
 def assemble(parts: Parts, options: Options, ids: Sequence[str | int]) -> Scores:
     """One `Score` for each prompt."""
     laplacians = _laplacians(parts.linearized) if options.laplacian else [{}] * len(ids)
-    stalks, here = Stalks.of(parts.linearized, len(ids)), parts.here()
-    return Scores(_one(here, options, stalks, index, id, laplacians[index]) for index, id in enumerate(ids))
+    batch = _Batch(parts, options, len(ids))
+    return Scores(_one(batch, index, id, laplacians[index]) for index, id in enumerate(ids))
 
 
-def _one(parts: Parts, options: Options, stalks: Stalks, index: int, id: str | int, laplacian: dict[str, Any]) -> Score:
-    used: dict[str, Any] = {name: options[name] for name in _USED}
-    used |= {"alpha": parts.alpha, "dtype": str(parts.linearized.dtype).removeprefix("torch.")}
-    numbers: dict[str, Any] = _numbers(parts, index)
+def _one(batch: _Batch, index: int, id: str | int, laplacian: dict[str, Any]) -> Score:
+    parts, options = batch.parts, batch.options
+    numbers: dict[str, Any] = {name: batch.get(name, index) for name in _NUMBERS}
+    numbers["consistency"] = 1.0 / (1.0 + numbers["c_sh"])
     wrong = [name for name, value in numbers.items() if value is not None and not math.isfinite(value)]
-    if not bool(parts.by_edge.residual[index].isfinite().all() & parts.sheaf.residual[index].isfinite().all()):
+    if not batch["finite"][index]:
         numbers, wrong = {"a residual": "not finite"}, ["a residual"]
     if wrong:
-        cause = f"{wrong[0]} is {numbers[wrong[0]]}: a map, an activation or alpha is too large for {used['dtype']}"
-        return failed(id, cause, **used)
-    status, reason = _status(numbers, options, _silent(stalks, index))
+        dtype = batch.used["dtype"]
+        cause = f"{wrong[0]} is {numbers[wrong[0]]}: a map, an activation or alpha is too large for {dtype}"
+        return failed(id, cause, **batch.used)
+    status, reason = _status(numbers, options, _silent(batch, index))
     return Score(
         id=id,
         status=status,
         reason=reason,
         **numbers,
-        ei_parts={name: float(part.value[index]) for name, part in parts.emergence.ei_parts.items()},
-        edges=_edges(parts, index),
-        nodes=_nodes(parts.sheaf, index) if options.residual != "edge" else (),
-        norms=_norms(stalks, index),
+        ei_parts=dict(zip(batch.part_names, batch["parts"][index], strict=True)),
+        edges=_edges(batch, index),
+        nodes=_nodes(batch, index) if options.residual != "edge" else (),
+        norms={n: norm for n, norm in zip(batch.nodes, batch["norms"][index], strict=True) if math.isfinite(norm)},
         node_positions={node: list(kept) for node, kept in parts.linearized.circuit.positions.items()},
-        stderr=_errors(parts, index) if parts.spectra.sampled else {},
-        diagnostics=_diagnostics(parts, stalks, index) | laplacian,
+        stderr=_errors(batch, index) if parts.spectra.sampled else {},
+        diagnostics=_diagnostics(batch, index) | laplacian,
         curve=None if parts.curve is None else _curve(parts.curve, index),
-        **used,
+        **batch.used,
     )
 
 
-def _numbers(parts: Parts, index: int) -> dict[str, float | None]:
-    c_sh = float(parts.sheaf.c_sh[index])
-    ratio = parts.emergence.ratio
-    return {
-        "eics": float(parts.eics[index]),
-        "c_sh": c_sh,
-        "consistency": 1.0 / (1.0 + c_sh),
-        "dei": float(parts.emergence.dei.value[index]),
-        "dei_norm": float(parts.emergence.term.value[index]),
-        "ei_macro": float(parts.emergence.ei_macro.value[index]),
-        "emergence_ratio": None if ratio is None else float(ratio.value[index]),
-    }
-
-
-def _silent(stalks: Stalks, index: int) -> list[str]:
+def _silent(batch: _Batch, index: int) -> list[str]:
     """Nodes that write nothing: in the relative metric they have no unit."""
-    return [node for node, writes in zip(stalks.nodes, stalks.writes[index], strict=True) if not writes]
+    return [node for node, writes in zip(batch.nodes, batch["writes"][index], strict=True) if not writes]
 
 
 def _status(numbers: dict[str, Any], options: Options, silent: list[str]) -> tuple[str, str | None]:
@@ -141,65 +168,43 @@ def _status(numbers: dict[str, Any], options: Options, silent: list[str]) -> tup
     return status, None
 
 
-def _errors(parts: Parts, index: int) -> dict[str, float]:
+def _errors(batch: _Batch, index: int) -> dict[str, float]:
     """Standard errors of what was estimated; a part in closed form has none."""
-    emergence = parts.emergence
-    errors = {"dei": emergence.dei, "dei_norm": emergence.term, "ei_macro": emergence.ei_macro}
-    if emergence.ratio is not None:
-        errors["emergence_ratio"] = emergence.ratio
-    found = {name: float(estimate.stderr[index]) for name, estimate in errors.items()}
-    found["eics"] = found["dei_norm"] / (1.0 + float(parts.sheaf.c_sh[index]))
-    if not parts.spectra.macro.sampled:
+    known = [name for name in _ESTIMATED if f"{name} error" in batch.numbers]
+    found: dict[str, float] = {name: batch[f"{name} error"][index] for name in known}
+    found["eics"] = found["dei_norm"] / (1.0 + batch["c_sh"][index])
+    if not batch.parts.spectra.macro.sampled:
         del found["ei_macro"]
-    for name, spectrum in parts.spectra.parts.items():
-        if spectrum.sampled:
-            found[f"ei_parts.{name}"] = float(emergence.ei_parts[name].stderr[index])
-    return found
+    by_part = dict(zip(batch.part_names, batch["parts error"][index], strict=True))
+    return found | {f"ei_parts.{name}": by_part[name] for name in batch.sampled_parts}
 
 
-def _edges(parts: Parts, index: int) -> tuple[EdgeTerm, ...]:
-    by_edge, attributions = parts.by_edge, parts.linearized.circuit.scores
-    assert by_edge.cosine is not None
-    cosines = dict(zip(by_edge.names, by_edge.cosine[index].tolist(), strict=True))
-    terms = []
-    for edge, residual, share in _rows(by_edge, index):
-        assert isinstance(edge, Edge)
-        cosine = cosines[edge] if math.isfinite(cosines[edge]) else None
-        terms.append(EdgeTerm(edge.source, edge.target, edge.port, residual, share, cosine, attributions.get(edge)))
-    return tuple(terms)
+def _edges(batch: _Batch, index: int) -> EdgeTerms:
+    residual, share, cosine = (batch[name][index] for name in ("residual", "share", "cosine"))
+    return EdgeTerms(batch.edges, residual, share, cosine, batch.attributions)
 
 
-def _norms(stalks: Stalks, index: int) -> dict[str, float]:
-    """||a_v||; a norm too large for a number is left out."""
-    found = zip(stalks.nodes, stalks.norms[index], strict=True)
-    return {node: norm for node, norm in found if math.isfinite(norm)}
+def _nodes(batch: _Batch, index: int) -> tuple[NodeTerm, ...]:
+    """Largest share first."""
+    columns = zip(batch.parts.sheaf.names, batch["node residual"][index], batch["node share"][index], strict=True)
+    return tuple(
+        sorted((NodeTerm(str(node), *numbers) for node, *numbers in columns), key=attrgetter("share"), reverse=True)
+    )
 
 
-def _nodes(sheaf: SheafTerm, index: int) -> tuple[NodeTerm, ...]:
-    return tuple(NodeTerm(str(node), residual, share) for node, residual, share in _rows(sheaf, index))
-
-
-def _rows(sheaf: SheafTerm, index: int) -> list[tuple[Edge | str, float, float]]:
-    """Name, residual, share; largest share first."""
-    rows = zip(sheaf.names, sheaf.residual[index].tolist(), sheaf.share[index].tolist(), strict=True)
-    return sorted(rows, key=lambda row: -row[2])
-
-
-def _diagnostics(parts: Parts, stalks: Stalks, index: int) -> dict[str, Any]:
-    emergence, linearized = parts.emergence, parts.linearized
-    by_part = [float(part.value[index]) for part in emergence.ei_parts.values()]
-    first = parts.sheaf.first_position
+def _diagnostics(batch: _Batch, index: int) -> dict[str, Any]:
+    parts, by_part = batch.parts, batch["parts"][index]
     found: dict[str, Any] = {
-        "dei": float(emergence.dei.value[index]),
-        "length": stalks.lengths[index],
-        "share_position_0": None if first is None else float(first[index]),
-        "share_top_edge": float(parts.by_edge.share[index].max()),
+        "dei": batch["dei"][index],
+        "length": batch.get("length", index),
+        "share_position_0": batch.get("first", index),
+        "share_top_edge": max(batch["share"][index]),
         "share_largest_part": max(by_part) / sum(by_part) if sum(by_part) > 0 else None,
-        "edges_left_out": linearized.edges_left_out,
-        "ei_methods": _methods(parts.spectra),
+        "edges_left_out": batch.edges_left_out,
+        "ei_methods": {"macro": parts.spectra.macro.method, "parts": dict(batch.methods)},
     }
-    if emergence.ei_macro.lower is not None:
-        found["ei_bounds"] = _bounds(emergence, index)
+    if "macro lower" in batch.numbers:
+        found["ei_bounds"] = _bounds(batch, index)
     if parts.calibration is not None:
         low, high = parts.calibration.quartiles
         found["alpha_calibration"] = {
@@ -211,22 +216,12 @@ def _diagnostics(parts: Parts, stalks: Stalks, index: int) -> dict[str, Any]:
     return found
 
 
-def _methods(spectra: EmergenceSpectra) -> dict[str, Any]:
-    return {"macro": spectra.macro.method, "parts": {name: part.method for name, part in spectra.parts.items()}}
-
-
-def _bounds(emergence: Emergence, index: int) -> dict[str, Any]:
+def _bounds(batch: _Batch, index: int) -> dict[str, Any]:
     """Where the true EI of the macro map and of each part lies, given the norms that `fast` has; and dEI."""
-    low, high = _interval(emergence.ei_macro, index)
-    parts = {name: _interval(estimate, index) for name, estimate in emergence.ei_parts.items()}
-    least, most = (sum(part[side] for part in parts.values()) for side in (0, 1))
-    return {"macro": [low, high], "parts": parts, "dei": [low - most, high - least]}
-
-
-def _interval(estimate: Estimate, index: int) -> list[float]:
-    assert estimate.lower is not None
-    assert estimate.upper is not None
-    return [float(estimate.lower[index]), float(estimate.upper[index])]
+    low, high = batch["macro lower"][index], batch["macro upper"][index]
+    lower, upper = batch["parts lower"][index], batch["parts upper"][index]
+    parts = {name: [least, most] for name, least, most in zip(batch.part_names, lower, upper, strict=True)}
+    return {"macro": [low, high], "parts": parts, "dei": [low - sum(upper), high - sum(lower)]}
 
 
 def _curve(curve: Curve, index: int) -> dict[str, list[float]]:

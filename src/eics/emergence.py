@@ -6,24 +6,25 @@
 Spectra are computed once; alpha enters afterwards, so a whole curve over alpha costs no more than a point.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from eics.hutchpp import small_alpha
+from eics.hutchpp import SmallAlpha, at_least_one, closed_form, counts, joined, side_by_side, small_alpha
 from eics.lanczos import quadrature, top_k
-from eics.linearize import LinearizedCircuit, spread
+from eics.linearize import LinearizedCircuit
 from eics.memory import chunk_width
 from eics.operators import LinearOperator, Scaled, hstack
 from eics.options import Options
 from eics.paths import branch_maps, macro_map
 from eics.probes import generator
-from eics.sheaf import EPS, by_position
-from eics.spectrum import Alpha, Estimate, Gram, Spectrum, exact, exact_at
-from eics.tensors import each
-from eics.vectors import cat_batches
+from eics.sheaf import EPS
+from eics.spectrum import Alpha, Estimate, Gram, Spectrum, exact, exact_at, trailing
+from eics.tensors import each, sent
+from eics.vectors import by_coordinate, cat_batches
 
 _ROUNDING = 64
 
@@ -32,14 +33,15 @@ _ROUNDING = 64
 class Part:
     """A map whose effective information counts.
 
-    `left` and `right` are non-zero on the rows and columns that count, (B or 1, n) each: 1, or the units of the
-    relative metric. Parts whose maps are kin can be stacked into one with all their names.
+    `left` and `right` are non-zero on the rows and columns that count, scales like those of `Scaled`: 1, or the units
+    of the relative metric. None: all count, and are 1. Parts whose maps are kin can be stacked into one with all their
+    names.
     """
 
     names: tuple[str, ...]
     operator: LinearOperator
-    left: Tensor
-    right: Tensor
+    left: Tensor | None
+    right: Tensor | None
 
     @classmethod
     def stacked(cls, parts: "Sequence[Part]") -> "Part":
@@ -47,26 +49,39 @@ class Part:
         first, *rest = parts
         if not rest:
             return first
-        left, right = (
-            cat_batches([getattr(p, side) for p in parts], first.operator.batch) for side in ("left", "right")
-        )
-        names = tuple(name for part in parts for name in part.names)
-        return cls(names, first.operator.stack([part.operator for part in rest]), left, right)
+        names, operator = tuple(name for part in parts for name in part.names), first.operator
+        left = _stacked([p.left for p in parts], operator.rows, operator)
+        right = _stacked([p.right for p in parts], operator.cols, operator)
+        return cls(names, operator.stack([part.operator for part in rest]), left, right)
+
+    @cached_property
+    def rows(self) -> Tensor | int:
+        """Rows that count, (B or 1,), or one number for all."""
+        return _counted(self.left, self.operator.rows)
+
+    @cached_property
+    def cols(self) -> Tensor | int:
+        """Columns that count, (B or 1,), or one number for all."""
+        return _counted(self.right, self.operator.cols)
+
+    @cached_property
+    def channels(self) -> Tensor | int:
+        """min(rows, columns) over those that count, (B or 1,), or one number for all."""
+        rows, cols = self.rows, self.cols
+        if isinstance(rows, Tensor) and isinstance(cols, Tensor):
+            return torch.minimum(rows, cols)
+        if isinstance(rows, Tensor):
+            return rows.clamp(max=cols)
+        return cols.clamp(max=rows) if isinstance(cols, Tensor) else min(rows, cols)
 
     @property
-    def rows(self) -> Tensor:
-        """Rows that count, (B or 1,)."""
-        return self.left.count_nonzero(dim=1)
-
-    @property
-    def cols(self) -> Tensor:
-        """Columns that count, (B or 1,)."""
-        return self.right.count_nonzero(dim=1)
-
-    @property
-    def channels(self) -> Tensor:
-        """min(rows, columns) over those that count, (B or 1,)."""
-        return torch.minimum(self.rows, self.cols)
+    def support(self) -> tuple[Tensor, Tensor] | None:
+        """Not zero on the rows and on the columns that count, by coordinate; None where all do."""
+        if self.left is None and self.right is None:
+            return None
+        like, sides = self.operator, ((self.left, self.operator.rows), (self.right, self.operator.cols))
+        left, right = (by_coordinate(_ones(like) if one is None else one, size) for one, size in sides)
+        return left, right
 
 
 @dataclass(frozen=True)
@@ -75,14 +90,14 @@ class Emergence:
 
     Attributes:
         ei_macro: EI(J_M).
-        ei_parts: by part name.
+        ei_parts: (B, parts), in the order of the spectra's parts.
         dei: signed.
         term: what the score multiplies: dEI_norm, or r / (1 + r).
         ratio: r where intensive, else None.
     """
 
     ei_macro: Estimate
-    ei_parts: dict[str, Estimate]
+    ei_parts: Estimate
     dei: Estimate
     term: Estimate
     ratio: Estimate | None
@@ -94,16 +109,16 @@ class EmergenceSpectra:
 
     macro: Spectrum
     parts: dict[str, Spectrum]
-    macro_rows: Tensor
-    macro_channels: Tensor
-    part_channels: dict[str, Tensor]
+    macro_rows: Tensor | int
+    macro_channels: Tensor | int
+    part_channels: tuple[Tensor | int, ...]
     batch: int
 
     def at(self, alpha: Alpha, emergence: str) -> Emergence:
         """The emergence term at this alpha."""
         macro = _full(self.macro.ei(alpha), self.batch)
-        parts = {name: _full(spectrum.ei(alpha), self.batch) for name, spectrum in self.parts.items()}
-        total = _total(parts.values(), macro)
+        parts = self._ei_parts(alpha)
+        total = Estimate(parts.value.sum(dim=1), parts.stderr.square().sum(dim=1).sqrt())
         difference = macro.value - total.value
         rounding = _ROUNDING * torch.finfo(difference.dtype).eps * (macro.value + total.value)
         difference = torch.where(difference.abs() <= rounding, 0.0, difference)  # no sign in the last digits
@@ -120,24 +135,39 @@ class EmergenceSpectra:
 
     def macro_per_dimension(self, alpha: Alpha) -> Tensor:
         """Macro EI for each read-out dimension, (B,)."""
-        return _full(self.macro.ei(alpha), self.batch).value / self.macro_rows.clamp(min=1)
+        return _full(self.macro.ei(alpha), self.batch).value / at_least_one(self.macro_rows)
 
     @property
     def sampled(self) -> bool:
         """Whether any number has a standard error."""
         return self.macro.sampled or any(spectrum.sampled for spectrum in self.parts.values())
 
-    def _ratio(self, macro: Estimate, parts: dict[str, Estimate]) -> Estimate:
+    @cached_property
+    def _joined(self) -> SmallAlpha | None:
+        """All parts in one, where all have the small-alpha form."""
+        small = [part for part in self.parts.values() if isinstance(part, SmallAlpha)]
+        return joined(small, self.batch) if small and len(small) == len(self.parts) else None
+
+    def _ei_parts(self, alpha: Alpha) -> Estimate:
+        """Of all parts, (B, parts)."""
+        if self._joined is not None:
+            return self._joined.ei(trailing(alpha, 1))
+        found = [spectrum.ei(alpha) for spectrum in self.parts.values()]
+        if not found:
+            none = torch.zeros_like(_full(self.macro.ei(alpha), self.batch).value)[:, None][:, :0]
+            return Estimate(none, none)
+        return Estimate(*(side_by_side([getattr(e, n) for e in found], self.batch) for n in ("value", "stderr")))
+
+    def _ratio(self, macro: Estimate, parts: Estimate) -> Estimate:
         """r, 0 where no part carries anything. A part without channels (nothing enters) has no efficiency."""
-        counts = torch.stack([self.part_channels[name].expand(self.batch) for name in parts], dim=1)
-        values = torch.stack([part.value for part in parts.values()], dim=1)
-        errors = torch.stack([part.stderr for part in parts.values()], dim=1)
-        has = counts > 0
-        scale = torch.where(has, 1.0 / counts.clamp(min=1), 0.0) / has.sum(dim=1, keepdim=True).clamp(min=1)
-        mean = (values * scale).sum(dim=1)
-        mean_error = (errors * scale).square().sum(dim=1).sqrt()
-        channels = self.macro_channels.clamp(min=1)
-        whole, whole_error = macro.value / channels, macro.stderr / channels
+        channels = counts(self.part_channels, self.batch, parts.value.device)
+        has = channels > 0
+        efficiency = torch.where(has, 1.0 / channels.to(parts.value.dtype), 0.0)
+        scale = efficiency / has.sum(dim=1, keepdim=True).clamp(min=1)
+        mean = (parts.value * scale).sum(dim=1)
+        mean_error = (parts.stderr * scale).square().sum(dim=1).sqrt()
+        of_macro = at_least_one(self.macro_channels)
+        whole, whole_error = macro.value / of_macro, macro.stderr / of_macro
         safe = torch.where(mean > 0, mean, 1.0)
         ratio = torch.where(mean > 0, whole / safe, 0.0)
         error = torch.hypot(whole_error / safe, ratio * mean_error / safe)
@@ -154,7 +184,7 @@ def emergence_spectra(linearized: LinearizedCircuit, options: Options) -> Emerge
         parts=_spectra(parts, options),
         macro_rows=macro.rows,
         macro_channels=macro.channels,
-        part_channels={part.names[0]: part.channels for part in parts},
+        part_channels=tuple(part.channels for part in parts),
         batch=linearized.batch,
     )
 
@@ -179,7 +209,7 @@ def _spectra(parts: Sequence[Part], options: Options) -> dict[str, Spectrum]:
     return {part.names[0]: found[part.names[0]] for part in parts}
 
 
-def macro_spectrum(linearized: LinearizedCircuit, options: Options) -> tuple[Spectrum, Tensor]:
+def macro_spectrum(linearized: LinearizedCircuit, options: Options) -> tuple[Spectrum, Tensor | int]:
     """The spectrum of J_M alone, and how many rows count: all that calibration needs."""
     part = macro_part(linearized, relative=options.metric == "relative")
     return spectrum_of(part, options, options.probes_of_macro), part.rows
@@ -191,12 +221,16 @@ def spectrum_of(part: Part, options: Options, probes: int) -> Spectrum:
         if options.alpha == "auto" or options.curve:
             return exact(part.operator, "svd")  # one factorization for all alphas
         return exact_at(part.operator, float(options.alpha), options.factorization)
+    closed = closed_form(part.operator, part.channels) if options.mode == "fast" else None
+    if closed is not None:
+        return closed
     # Which side is smaller is each prompt's own matter: a prompt scores the same alone and in a batch.
-    by_rows = (part.rows <= part.cols).tolist()
+    smaller = part.rows <= part.cols
+    by_rows = smaller.tolist() if isinstance(smaller, Tensor) else [smaller]
     found = {side: _estimated(part, options, probes, side) for side in set(by_rows)}
     if len(found) == 1:
         return next(iter(found.values()))
-    choice = torch.tensor(by_rows, device=part.left.device)
+    choice = sent(by_rows, part.operator.device)
     merged: Spectrum = each(
         lambda one, other: torch.where(choice.view(-1, *[1] * (one.ndim - 1)), one, other), found[True], found[False]
     )
@@ -204,7 +238,7 @@ def spectrum_of(part: Part, options: Options, probes: int) -> Spectrum:
 
 
 def _estimated(part: Part, options: Options, probes: int, by_rows: bool) -> Spectrum:
-    gram = Gram(part.operator, (part.left, part.right), by_rows)
+    gram = Gram(part.operator, part.support, by_rows)
     stream = [generator(options.seed, name) for name in part.names]
     if options.mode == "fast":
         return small_alpha(part.operator, gram, part.channels, probes=probes, stream=stream)
@@ -216,8 +250,8 @@ def _estimated(part: Part, options: Options, probes: int, by_rows: bool) -> Spec
 def macro_part(linearized: LinearizedCircuit, *, relative: bool) -> Part:
     """J_M, or `S^-1 J_M R` with the rms of the sinks' and sources' writes."""
     operator = macro_map(linearized)
-    left = _stacked(linearized, operator.targets, inverse=True, relative=relative)
-    right = _stacked(linearized, operator.sources, inverse=False, relative=relative)
+    left = _units(linearized, operator.targets, inverse=True, relative=relative)
+    right = _units(linearized, operator.sources, inverse=False, relative=relative)
     return _part("the macro map", operator, left, right, relative)
 
 
@@ -225,16 +259,13 @@ def node_parts(linearized: LinearizedCircuit, relative: bool) -> list[Part]:
     """J_v of every node with a parent, or `S_v^-1 J_v R_v`; a node into which nothing is carried has none."""
     parts = []
     for node in linearized.circuit.inner:
-        stalk, entries = linearized.stalks[node], linearized.entries[node]
+        entries = linearized.entries[node]
         if not entries:
             continue
-        left = _units(stalk.activation, stalk.weights, inverse=True, relative=relative)
-        rights = [_units(entry.read, entry.weights, inverse=False, relative=relative) for entry in entries]
-        pairs = zip(entries, rights, strict=True)
-        maps = [Scaled(e.operator, left, right) if relative else e.operator for e, right in pairs]
-        batch = max(right.shape[0] for right in rights)
-        stacked = torch.cat([right.expand(batch, -1) for right in rights], dim=1)
-        parts.append(Part((node,), hstack(maps), left, stacked))
+        left = _units(linearized, [node], inverse=True, relative=relative)
+        rights = [entry.rms if relative else entry.mask for entry in entries]
+        maps = [_in_units(e.operator, left, right, relative) for e, right in zip(entries, rights, strict=True)]
+        parts.append(Part((node,), hstack(maps), left, _side_by_side(rights, [entry.read for entry in entries])))
     return parts
 
 
@@ -244,34 +275,65 @@ def branch_parts(linearized: LinearizedCircuit, relative: bool) -> list[Part]:
     for edge, operator in branch_maps(linearized).items():
         upstream = linearized.circuit.ancestors([edge.source])
         sources = [node for node in linearized.circuit.sources if node in upstream]
-        left = _stacked(linearized, [edge.target], inverse=True, relative=relative)
-        right = _stacked(linearized, sources, inverse=False, relative=relative)
+        left = _units(linearized, [edge.target], inverse=True, relative=relative)
+        right = _units(linearized, sources, inverse=False, relative=relative)
         parts.append(_part(str(edge), operator, left, right, relative))
     return parts
 
 
-def _part(name: str, operator: LinearOperator, left: Tensor, right: Tensor, relative: bool) -> Part:
-    return Part((name,), Scaled(operator, left, right) if relative else operator, left, right)
+def _part(name: str, operator: LinearOperator, left: Tensor | None, right: Tensor | None, relative: bool) -> Part:
+    return Part((name,), _in_units(operator, left, right, relative), left, right)
 
 
-def _stacked(linearized: LinearizedCircuit, nodes: Sequence[str], *, inverse: bool, relative: bool) -> Tensor:
-    stalks = [linearized.stalks[node] for node in nodes]
-    units = [_units(s.activation, s.weights, inverse=inverse, relative=relative) for s in stalks]
-    batch = max(unit.shape[0] for unit in units)
-    return torch.cat([unit.expand(batch, -1) for unit in units], dim=1)
+def _in_units(operator: LinearOperator, left: Tensor | None, right: Tensor | None, relative: bool) -> LinearOperator:
+    if not relative:
+        return operator  # masks are in it already
+    assert left is not None
+    assert right is not None
+    return Scaled(operator, left, right)
 
 
-def _units(values: Tensor, weights: Tensor, *, inverse: bool, relative: bool) -> Tensor:
-    """Rms of (B, T, d) at each position, or its inverse, by coordinate: (B, T*d). Plain weights if not relative.
+def _units(linearized: LinearizedCircuit, nodes: Sequence[str], *, inverse: bool, relative: bool) -> Tensor | None:
+    """Rms of what nodes write at each position, or its inverse; else their masks. None: 1 everywhere.
 
     A position where nothing is written has no unit of its own: it does not count.
     """
-    if not relative:
-        return weights
-    rms = (by_position(values) / values.shape[2]).sqrt()
-    if inverse:
-        rms = torch.where(rms > 0, 1.0 / torch.where(rms > 0, rms, 1.0), 0.0)
-    return spread(rms, values) * weights
+    stalks = [linearized.stalks[node] for node in nodes]
+    units = [(s.inverse_rms if inverse else s.rms) if relative else s.mask for s in stalks]
+    return _side_by_side(units, [stalk.activation for stalk in stalks])
+
+
+def _side_by_side(units: Sequence[Tensor | None], like: Sequence[Tensor]) -> Tensor | None:
+    """Units by position, (B or 1, T) each, of tensors (B, T, d); by coordinate where the d differ."""
+    if all(unit is None for unit in units):
+        return None
+    if len(units) == 1:
+        return units[0]
+    known = [one.new_ones(1, one.shape[1]) if unit is None else unit for unit, one in zip(units, like, strict=True)]
+    if len({one.shape[2] for one in like}) > 1:
+        sizes = [one.shape[1] * one.shape[2] for one in like]
+        known = [by_coordinate(unit, size) for unit, size in zip(known, sizes, strict=True)]
+    batch = max(unit.shape[0] for unit in known)
+    return torch.cat([unit.expand(batch, -1) for unit in known], dim=1)
+
+
+def _stacked(scales: Sequence[Tensor | None], size: int, like: LinearOperator) -> Tensor | None:
+    """Scales of one side of several parts, part by part along the batch."""
+    if all(scale is None for scale in scales):
+        return None
+    known = [_ones(like) if scale is None else scale for scale in scales]
+    if len({scale.shape[1] for scale in known}) > 1:
+        known = [by_coordinate(scale, size) for scale in known]
+    return cat_batches(known, like.batch)
+
+
+def _ones(like: LinearOperator) -> Tensor:
+    return torch.ones(1, 1, dtype=like.dtype, device=like.device)
+
+
+def _counted(scale: Tensor | None, size: int) -> Tensor | int:
+    """How many of so many coordinates count."""
+    return size if scale is None else scale.count_nonzero(dim=1) * (size // scale.shape[1])
 
 
 def _normalized(macro: Estimate, total: Estimate, dei: Estimate) -> Estimate:
@@ -280,14 +342,6 @@ def _normalized(macro: Estimate, total: Estimate, dei: Estimate) -> Estimate:
     value = dei.value.clamp(min=0) / below
     error = torch.hypot(total.stderr / below, total.value * macro.stderr / below.square())
     return Estimate(value, torch.where(dei.value < -5 * dei.stderr, 0.0, error))
-
-
-def _total(parts: Iterable[Estimate], like: Estimate) -> Estimate:
-    value, variance = torch.zeros_like(like.value), torch.zeros_like(like.value)
-    for part in parts:
-        value = value + part.value
-        variance = variance + part.stderr.square()
-    return Estimate(value, variance.sqrt())
 
 
 def _full(estimate: Estimate, batch: int) -> Estimate:

@@ -8,6 +8,7 @@ large eigenvalues are summed exactly and only the rest is sampled, with other pr
 them. At equal cost that leaves more to sample with, and on macro maps of SmolLM2 the error is smaller.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,15 +17,17 @@ from torch import Tensor
 from eics.operators import LinearOperator
 from eics.probes import Stream, fork
 from eics.spectrum import Alpha, Estimate, Gram, Spectrum
+from eics.tensors import sent
 
 
 @dataclass(frozen=True)
 class SmallAlpha(Spectrum):
-    """||J||_F^2 with its standard error, and how many singular values can be non-zero; (B,) each."""
+    """||J||_F^2 with its standard error, and how many singular values can be non-zero; (B,) each, or for several maps
+    at once (B, maps). The rank may be a plain number, and there is no error where nothing was sampled."""
 
     norm_squared: Tensor
-    stderr: Tensor
-    rank: Tensor
+    stderr: Tensor | None
+    rank: Tensor | int
     method: str
     exact: bool
 
@@ -41,18 +44,61 @@ class SmallAlpha(Spectrum):
         above `(x - x^2/2)/2`; the last is the small-alpha form itself. An estimated norm is taken three standard errors
         lower and higher.
         """
-        rank = self.rank.clamp(min=1).to(self.norm_squared.dtype)
-        low = alpha * (self.norm_squared - 3 * self.stderr).clamp(min=0)
-        high = alpha * (self.norm_squared + 3 * self.stderr)
-        value, stderr = 0.5 * alpha * self.norm_squared, 0.5 * alpha * self.stderr
+        rank = at_least_one(self.rank)
+        rank = rank.to(self.norm_squared.dtype) if isinstance(rank, Tensor) else rank
+        value = 0.5 * alpha * self.norm_squared
+        if self.stderr is None:
+            low = high = 2.0 * value
+            stderr = torch.zeros_like(value)
+        else:
+            stderr = 0.5 * alpha * self.stderr
+            low, high = (2.0 * value - 6.0 * stderr).clamp(min=0), 2.0 * value + 6.0 * stderr
         return Estimate(value, stderr, 0.5 * torch.log1p(low), 0.5 * rank * torch.log1p(high / rank))
 
 
-def small_alpha(operator: LinearOperator, gram: Gram, rank: Tensor, *, probes: int, stream: Stream) -> SmallAlpha:
+def at_least_one(count: Tensor | int) -> Tensor | int:
+    """A number to divide by, where there may be nothing to count."""
+    return count.clamp(min=1) if isinstance(count, Tensor) else max(1, count)
+
+
+def joined(spectra: Sequence[SmallAlpha], batch: int) -> SmallAlpha:
+    """Several maps' norms side by side, (B, maps): one EI for all."""
+    first = spectra[0].norm_squared
+    zero = torch.zeros_like(first[:1])
+    errors = [zero if one.stderr is None else one.stderr for one in spectra]
+    return SmallAlpha(
+        side_by_side([one.norm_squared for one in spectra], batch),
+        None if all(one.stderr is None for one in spectra) else side_by_side(errors, batch),
+        counts([one.rank for one in spectra], batch, first.device),
+        method="joined",
+        exact=all(one.exact for one in spectra),
+    )
+
+
+def counts(numbers: Sequence[Tensor | int], batch: int, device: torch.device) -> Tensor:
+    """Counts that are plain or for each prompt as columns, (B or 1, numbers)."""
+    if not any(isinstance(number, Tensor) for number in numbers):
+        return sent([list(numbers)], device)
+    tensors = [n if isinstance(n, Tensor) else torch.full((1,), n, device=device) for n in numbers]
+    return side_by_side(tensors, batch)
+
+
+def side_by_side(tensors: Sequence[Tensor], batch: int) -> Tensor:
+    """Numbers for each prompt or for all, (B or 1,) each, as columns: (B, tensors)."""
+    return torch.stack([tensor.expand(batch) for tensor in tensors], dim=1)
+
+
+def closed_form(operator: LinearOperator, rank: Tensor | int) -> SmallAlpha | None:
+    """Without a probe, where the operator knows its norm."""
+    norm = operator.frobenius_squared()
+    return None if norm is None else SmallAlpha(norm, None, rank, method="closed form", exact=True)
+
+
+def small_alpha(operator: LinearOperator, gram: Gram, rank: Tensor | int, *, probes: int, stream: Stream) -> SmallAlpha:
     """The closed form where the operator has one, Hutch++ elsewhere."""
-    closed = operator.frobenius_squared()
+    closed = closed_form(operator, rank)
     if closed is not None:
-        return SmallAlpha(closed, torch.zeros_like(closed), rank, method="closed form", exact=True)
+        return closed
     trace, stderr = hutchpp(gram, probes=probes, stream=stream)
     return SmallAlpha(trace, stderr, rank, method="hutch++", exact=False)
 

@@ -18,7 +18,7 @@ from eics.circuit import Edge
 from eics.linearize import LinearizedCircuit
 from eics.memory import memory_bound
 from eics.operators import Kronecker
-from eics.vectors import by_position, gram64
+from eics.vectors import gram64, scale_by_position
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,6 @@ class KroneckerTerms:
             return dict(zip(self.sources, ones, strict=True))
         parts = right.split([stalk.dim for stalk in stalks], dim=1)
         return {
-            source: by_position(part, stalk.activation.shape[2])
+            source: scale_by_position(part, stalk.activation.shape[1])
             for source, part, stalk in zip(self.sources, parts, stalks, strict=True)
         }

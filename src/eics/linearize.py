@@ -12,6 +12,7 @@ Stalks are `T x d` numbers flattened; a batch axis for prompts comes first. A ma
 count: padding, positions that the circuit leaves out and `positions="no_sink"` are all the same mechanism.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -83,6 +84,34 @@ class Stalk:
         """The mask by coordinate, (B or 1, T*d)."""
         return spread(self.mask, self.activation)
 
+    @cached_property
+    def lengths(self) -> Tensor:
+        """||a_v|| at each position, (B, T)."""
+        lengths: Tensor = torch.linalg.vector_norm(self.activation, dim=-1)
+        return lengths
+
+    @cached_property
+    def squares(self) -> Tensor:
+        """||a_v||^2 at each position, (B, T)."""
+        return self.lengths.square()
+
+    @cached_property
+    def norm(self) -> Tensor:
+        """||a_v||, (B,)."""
+        norm: Tensor = torch.linalg.vector_norm(self.flat, dim=1)
+        return norm
+
+    @cached_property
+    def rms(self) -> Tensor:
+        """Of `a_v` at each position, (B, T); zero where masked."""
+        return self.lengths / math.sqrt(self.activation.shape[2])
+
+    @cached_property
+    def inverse_rms(self) -> Tensor:
+        """1 / rms, (B, T); zero where nothing is written."""
+        inverse: Tensor = torch.nan_to_num(1.0 / self.rms, nan=torch.nan, posinf=0.0)
+        return inverse
+
     def prompt(self, index: int) -> "Stalk":
         """The stalk of one prompt alone."""
         return self._each(lambda tensor: _pick(tensor, index))
@@ -124,10 +153,11 @@ class Entry:
         """The node that is entered."""
         return self.edges[0].target
 
-    @property
-    def weights(self) -> Tensor:
-        """The mask by coordinate, (B or 1, T*d)."""
-        return spread(self.mask, self.read)
+    @cached_property
+    def rms(self) -> Tensor:
+        """Of what is read at each position, (B, T); zero where masked."""
+        rms: Tensor = torch.linalg.vector_norm(self.read, dim=-1) / math.sqrt(self.read.shape[2])
+        return rms if self.mask is None else rms * self.mask
 
     def prompt(self, index: int) -> "Entry":
         """The entry of one prompt alone."""
@@ -273,8 +303,11 @@ class LinearizedCircuit:
         for bundle in level.bundles:
             here = [cotangents.get(entry.target) for entry in bundle.entries]
             if any(block is not None for block in here):
-                zero = zeros_by_vector(like, bundle.operator.rows)
-                backs = bundle.rmv([zero if block is None else block for block in here])
+                if any(block is None for block in here):
+                    zero = zeros_by_vector(like, bundle.operator.rows)
+                    backs = bundle.rmv([zero if block is None else block for block in here])
+                else:
+                    backs = bundle.rmv([block for block in here if block is not None])
                 for entry, back, block in zip(bundle.entries, backs, here, strict=True):
                     if block is not None:
                         yield from ((edge, back) for edge in entry.edges)
@@ -325,15 +358,22 @@ class LinearizedCircuit:
         What lies outside is off-circuit and constant: rows and columns of every map, and activations, are
         masked there. The read-out (`logits`) and stalks without positions stay whole.
         """
-        masks = {node: self._kept(node, positions) for node in self.circuit.order}
+        known: dict[object, Tensor | None] = {}  # most nodes keep the same positions: asked once
+        masks: dict[str, Tensor | None] = {}
+        for node in self.circuit.order:
+            stalk, own = self.stalks[node], self.circuit.positions.get(node)
+            key = (id(stalk.positions), id(stalk.mask), own, Node.parse(node).kind is Kind.LOGITS)
+            masks[node] = known[key] if key in known else known.setdefault(key, self._kept(node, positions))
         if all(mask is None for mask in masks.values()):
             return self
         stalks = dict(self.stalks)
         for node, mask in masks.items():
             if mask is not None:
                 stalks[node] = stalks[node].masked(mask)
+        unions: dict[object, Tensor | None] = {}
         entries = {
-            node: tuple(_mask_entry(entry, stalks) for entry in entries) for node, entries in self.entries.items()
+            node: tuple(_mask_entry(entry, stalks, unions) for entry in entries)
+            for node, entries in self.entries.items()
         }
         return replace(self, stalks=stalks, entries=entries)
 
@@ -341,6 +381,8 @@ class LinearizedCircuit:
         """The node's mask under this option, None where nothing changes."""
         stalk = self.stalks[node]
         if stalk.positions is None or Node.parse(node).kind is Kind.LOGITS:
+            return stalk.mask
+        if option == "all" and node not in self.circuit.positions:
             return stalk.mask
         positions, valid = stalk.positions, stalk.mask
         keep = torch.ones_like(positions, dtype=torch.bool).unsqueeze(0)
@@ -354,19 +396,25 @@ class LinearizedCircuit:
             keep = keep & torch.isin(positions, own)
         if valid is not None:
             keep = keep & (valid > 0)
-        empty = ~keep.any(dim=1)
-        if bool(empty.any()):
+        some, every = torch.stack([keep.any(dim=1).all(), keep.all()]).tolist()
+        if not some:
             raise OptionError(
                 f"Restricting positions to {option!r} must leave every node a position. "
                 f"Node {node!r} has none left: use positions='all', longer prompts or other positions for the node."
             )
-        return None if bool(keep.all()) else keep.to(self.dtype)
+        return None if every else keep.to(self.dtype)
 
 
 def _together(nodes: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Runs of heads of a layer; every other node alone."""
     for _, run in groupby(map(Node.parse, nodes), key=lambda node: node.rank if node.kind is Kind.HEAD else node.name):
         yield tuple(node.name for node in run)
+
+
+def by_position(stalk: Tensor) -> Tensor:
+    """Squared norm at each position: (..., T, d) to (..., T)."""
+    lengths: Tensor = torch.linalg.vector_norm(stalk, dim=-1)
+    return lengths.square()
 
 
 def spread(mask: Tensor | None, like: Tensor) -> Tensor:
@@ -381,16 +429,23 @@ def _pick(tensor: Tensor, index: int) -> Tensor:
     return tensor[index % tensor.shape[0]].unsqueeze(0)
 
 
-def _mask_entry(entry: Entry, stalks: Mapping[str, Stalk]) -> Entry:
-    """Rows as the node keeps them, columns that any parent of the entry keeps."""
+def _mask_entry(entry: Entry, stalks: Mapping[str, Stalk], unions: dict[object, Tensor | None]) -> Entry:
+    """Rows as the node keeps them, columns that any parent of the entry keeps; `unions` are those known already."""
     target = stalks[entry.target]
-    read = _union([stalks[edge.source].mask for edge in entry.edges])
-    masked = replace(entry, mask=read)
-    return replace(masked, operator=Scaled(entry.operator, target.weights, masked.weights))
+    masks = {id(mask): mask for mask in (stalks[edge.source].mask for edge in entry.edges)}
+    key = frozenset(masks)
+    read = unions[key] if key in unions else unions.setdefault(key, _union(list(masks.values())))
+    left, right = (
+        like.new_ones(1, like.shape[1]) if mask is None else mask
+        for mask, like in ((target.mask, target.activation), (read, entry.read))
+    )
+    return replace(entry, operator=Scaled(entry.operator, left, right), mask=read)
 
 
 def _union(masks: Sequence[Tensor | None]) -> Tensor | None:
     known = [mask for mask in masks if mask is not None]
     if len(known) < len(masks):
         return None
+    if len(known) == 1:
+        return known[0]
     return torch.stack(torch.broadcast_tensors(*known)).amax(dim=0)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from eics.alpha import AlphaCalibration, calibrate_alpha
 from eics.circuit import Circuit
 from eics.emergence import macro_spectrum
 from eics.errors import OptionError, PromptError
+from eics.hutchpp import at_least_one
 from eics.interventions import Intervention, as_interventions
 from eics.interventions.donors import bind, with_writes
 from eics.linearize import LinearizedCircuit
@@ -18,7 +20,7 @@ from eics.memory import memory_limit
 from eics.models.base import Model
 from eics.options import Options
 from eics.prompts import Prompt, token_texts, tokenize
-from eics.result import Score, Scores, about, failed
+from eics.result import Score, Scores, failed
 from eics.score import score_batch
 from eics.state import ForwardState, run
 from eics.transformer.linearize import TransformerRun
@@ -56,6 +58,7 @@ def score_prompts(
     job = _Job(
         model,
         circuit,
+        circuit.label(),
         tuple(configurations),
         answer,
         None if tokens is None else tuple(tokens),
@@ -66,8 +69,7 @@ def score_prompts(
     batches = [prompts[start : start + batch_size] for start in range(0, len(prompts), batch_size)]
     job = replace(job, calibrations=tuple(_calibrate(job, options, batches) for options in configurations))
     for batch in batches:
-        for scores in _score_some(job, batch):
-            yield about(scores, circuit.label(), model.name)
+        yield from map(Scores, _score_some(job, batch))
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class _Job:
 
     model: Model
     circuit: Circuit
+    label: dict[str, str]
     configurations: tuple[Options, ...]
     answer: int | None
     tokens: tuple[int, ...] | None
@@ -91,8 +94,13 @@ class _Job:
     def failed_one(self, prompt: Prompt, reason: str, options: Options) -> Score:
         """A failed result in one configuration."""
         used = ("mode", "linearization", "residual", "parts", "metric", "emergence", "positions", "readout", "seed")
-        said = prompt.said | {"interventions": [one.to_record() for one in self.done_to(prompt)]}
+        said = prompt.said | self.about | {"interventions": [one.to_record() for one in self.done_to(prompt)]}
         return failed(prompt.id, reason, **said, **{name: options[name] for name in used})
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What every result says of the model and the circuit."""
+        return {"model": self.model.name, "circuit": dict(self.label)}
 
     def done_to(self, prompt: Prompt) -> tuple[Intervention, ...]:
         """What is done to nodes' writes on this prompt."""
@@ -132,7 +140,7 @@ def _calibrate(job: _Job, options: Options, batches: Sequence[Sequence[Prompt]])
     if not spectra:
         return None
     return calibrate_alpha(
-        lambda a: torch.cat([s.ei(a).value / rows.clamp(min=1) for s, rows in spectra]), options.target
+        lambda a: torch.cat([s.ei(a).value / at_least_one(rows) for s, rows in spectra]), options.target
     )
 
 
@@ -218,7 +226,7 @@ def _score_one_way(
 def _finish(job: _Job, score: Score, item: Item, state: ForwardState, options: Options, row: int) -> Score:
     prompt, ids = item
     done = state.applied.said[row] if state.applied.said else []
-    said: dict[str, Any] = prompt.said | {"tokens": token_texts(job.model, ids), "interventions": done}
+    said = prompt.said | job.about | {"tokens": token_texts(job.model, ids), "interventions": done}
     if score.status == "failed":
         return replace(score, **said)
     return replace(score, **said, readout=options.readout, forward_passes=state.forward_passes)
@@ -230,10 +238,14 @@ def _repair(state: ForwardState) -> set[int]:
     tensors = [tensor for store in stores for tensor in store.values()]
     tensors += [change for layer in state.applied.heads.values() for change in layer.values()]
     tensors += [t for t in (state.input, state.final_read, state.final, state.logits) if t is not None]
-    bad = torch.stack([~tensor.flatten(1).isfinite().all(dim=1) for tensor in tensors])  # asked of the device once
-    for place in bad.any(dim=1).nonzero().flatten().tolist():
-        tensors[place][bad[place]] = 0.0
-    return set(bad.any(dim=0).nonzero().flatten().tolist())
+    norms = torch.stack([torch.linalg.vector_norm(tensor.flatten(1), dim=1) for tensor in tensors])
+    doubtful = (~norms.isfinite()).any(dim=1).tolist()  # asked of the device once
+    broken: set[int] = set()
+    for tensor in compress(tensors, doubtful):  # what is finite may have a norm that is not
+        rows = (~tensor.flatten(1).isfinite().all(dim=1)).nonzero().flatten().tolist()
+        tensor[rows] = 0.0
+        broken.update(rows)
+    return broken
 
 
 def _by_prompt(model: Model, prompts: Sequence[Prompt], given: Any) -> dict[str | int, tuple[Intervention, ...]]:

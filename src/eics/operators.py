@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from eics.memory import chunk_width
-from eics.vectors import add, by_position, cat_batches, cat_blocks
+from eics.vectors import add, by_coordinate, cat_batches, cat_blocks, rescale, scale_by_position
 
 
 class LinearOperator(ABC):
@@ -196,7 +196,7 @@ class Kronecker:
 
     def scaled(self, left: Tensor, right: Tensor) -> "Kronecker | None":
         """With rows and columns of J scaled; None where scales, (B or 1, T*d), differ within a position."""
-        one, two = by_position(left, self.out.shape[0]), by_position(right, self.into.shape[1])
+        one, two = (scale_by_position(scale, self.positions.shape[1]) for scale in (left, right))
         if one is None or two is None:
             return None
         return replace(self, positions=one.unsqueeze(2) * self.positions * two.unsqueeze(1))
@@ -236,6 +236,7 @@ class Dense(LinearOperator):
 
     def scaled_frobenius_squared(self, left: Tensor, right: Tensor) -> Tensor:
         """Sum of squared entries, scaled."""
+        left, right = by_coordinate(left, self.rows), by_coordinate(right, self.cols)
         return (left.unsqueeze(2) * self.matrix * right.unsqueeze(1)).square().sum(dim=(1, 2))
 
 
@@ -370,7 +371,8 @@ class HStack(LinearOperator):
         """The sum of the parts'."""
         if self.gram_side is None:
             return None
-        sides = [None] * len(self.parts) if right is None else right.split([part.cols for part in self.parts], dim=1)
+        sizes = [part.cols for part in self.parts]
+        sides = [None] * len(sizes) if right is None else by_coordinate(right, self.cols).split(sizes, dim=1)
         grams = [part.gram(left, side) for part, side in zip(self.parts, sides, strict=True)]
         known = [gram for gram in grams if gram is not None]
         return add(iter(known)) if len(known) == len(grams) else None
@@ -397,7 +399,8 @@ class HStack(LinearOperator):
 class Scaled(LinearOperator):
     """diag(left) J diag(right): masks rows and columns, or changes their units.
 
-    `left` is (batch or 1, rows), `right` is (batch or 1, cols).
+    `left` is (batch or 1, rows), `right` is (batch or 1, cols); or fewer, each for so many neighbours, as masks and
+    relative units are by position.
     """
 
     base: LinearOperator
@@ -405,22 +408,23 @@ class Scaled(LinearOperator):
     right: Tensor
 
     def __init__(self, base: LinearOperator, left: Tensor, right: Tensor) -> None:
-        _check_same("left scales and rows", left.shape[-1], base.rows)
-        _check_same("right scales and columns", right.shape[-1], base.cols)
+        _check_same("rows and what the left scales leave of them", base.rows % left.shape[-1], 0)
+        _check_same("columns and what the right scales leave of them", base.cols % right.shape[-1], 0)
         self.base, self.left, self.right = base, left, right
         if isinstance(base, Scaled):  # scales of scales are scales: keep the closed forms of the innermost base
-            self.base, self.left, self.right = base.base, left * base.left, right * base.right
+            self.base = base.base
+            self.left, self.right = _both(left, base.left, base.rows), _both(right, base.right, base.cols)
         batch = max(base.batch, left.shape[0], right.shape[0])
         self._like(base, rows=base.rows, cols=base.cols, batch=batch)
         self.blocks = base.blocks
 
     def mv(self, x: Tensor) -> Tensor:
         """left * J (right * x)."""
-        return self.left.unsqueeze(2) * self.base.mv(self.right.unsqueeze(2) * x)
+        return rescale(self.left, self.base.mv(rescale(self.right, x)))
 
     def rmv(self, y: Tensor) -> Tensor:
         """right * J^T (left * y)."""
-        return self.right.unsqueeze(2) * self.base.rmv(self.left.unsqueeze(2) * y)
+        return rescale(self.right, self.base.rmv(rescale(self.left, y)))
 
     def prompt(self, index: int) -> LinearOperator:
         """One prompt's map and scales."""
@@ -465,7 +469,8 @@ class Scaled(LinearOperator):
         base = self.base.at(places)
         if base is None:
             return None
-        return Scaled(base, _there(self.left, places, base.rows), _there(self.right, places, base.cols))
+        left = _there(self.left, places, self.rows // base.rows)
+        return Scaled(base, left, _there(self.right, places, self.cols // base.cols))
 
     def through_few(self, places: Tensor) -> tuple[LinearOperator, LinearOperator] | None:
         """The base's, scaled at its ends."""
@@ -474,10 +479,14 @@ class Scaled(LinearOperator):
             return None
         out, core = base
         ones = core.left_ones()
-        return Scaled(out, _there(self.left, places, out.rows), ones), Scaled(core, ones, self.right)
+        left = _there(self.left, places, self.rows // out.rows)
+        return Scaled(out, left, ones), Scaled(core, ones, self.right)
 
     def _with(self, left: Tensor | None, right: Tensor | None) -> tuple[Tensor, Tensor]:
-        return (self.left if left is None else self.left * left), (self.right if right is None else self.right * right)
+        return (
+            self.left if left is None else _both(self.left, left, self.rows),
+            self.right if right is None else _both(self.right, right, self.cols),
+        )
 
     @property
     def reads(self) -> Tensor | None:
@@ -501,13 +510,18 @@ class Scaled(LinearOperator):
 
     def stack(self, others: Sequence[LinearOperator]) -> LinearOperator:
         """The bases stacked, with their scales."""
+        if not others:
+            return self
         scaled = [self, *(other for other in others if isinstance(other, Scaled))]
-        left, right = (cat_batches([getattr(one, side) for one in scaled], self.batch) for side in ("left", "right"))
-        return Scaled(self.base.stack([one.base for one in scaled[1:]]), left, right)
+        lefts = _alike([one.left for one in scaled], self.rows)
+        rights = _alike([one.right for one in scaled], self.cols)
+        base = self.base.stack([one.base for one in scaled[1:]])
+        return Scaled(base, cat_batches(lefts, self.batch), cat_batches(rights, self.batch))
 
     def dense(self) -> Tensor:
         """The base's matrix, rows and columns scaled."""
-        return self.left.unsqueeze(2) * self.base.dense() * self.right.unsqueeze(1)
+        left, right = by_coordinate(self.left, self.rows), by_coordinate(self.right, self.cols)
+        return left.unsqueeze(2) * self.base.dense() * right.unsqueeze(1)
 
     def frobenius_squared(self) -> Tensor | None:
         """Closed where the base's is, scales included."""
@@ -524,12 +538,12 @@ def vstack(parts: Sequence[LinearOperator]) -> LinearOperator:
     return parts[0] if len(parts) == 1 else HStack([part.T for part in parts]).T
 
 
-def _there(scale: Tensor, places: Tensor, width: int) -> Tensor:
-    """Scales by coordinate, (B or 1, T*width), at one position of each prompt: (B, width). Those of a stalk without
-    positions, (B or 1, width), are themselves."""
-    if scale.shape[1] == width:
+def _there(scale: Tensor, places: Tensor, length: int) -> Tensor:
+    """Scales of so many positions at one of each prompt, (B, 1) or (B, d); those of a stalk without positions are
+    themselves."""
+    if length == 1 or scale.shape[1] == 1:
         return scale
-    rows = scale.unflatten(1, (-1, width)).expand(len(places), -1, -1)
+    rows = scale.unflatten(1, (length, -1)).expand(len(places), -1, -1)
     found: Tensor = rows[torch.arange(len(places), device=places.device), places]
     return found
 
@@ -545,6 +559,19 @@ class _Same:
 
     def __hash__(self) -> int:
         return hash(self.tensor.shape)
+
+
+def _alike(scales: Sequence[Tensor], size: int) -> list[Tensor]:
+    """Scales of one side, each for as many neighbours."""
+    if len({scale.shape[1] for scale in scales}) == 1:
+        return list(scales)
+    return [by_coordinate(scale, size) for scale in scales]
+
+
+def _both(one: Tensor, two: Tensor, size: int) -> Tensor:
+    """The product of two scales of one side."""
+    one, two = _alike([one, two], size)
+    return one * two
 
 
 def _common_batch(operators: Sequence[LinearOperator]) -> int:

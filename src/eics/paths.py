@@ -14,7 +14,7 @@ from eics.circuit import Edge
 from eics.linearize import LinearizedCircuit
 from eics.operators import LinearOperator
 from eics.sweeps import sweep_back
-from eics.vectors import by_vector, cat_blocks, zeros_by_vector
+from eics.vectors import by_vector, cat_blocks, rescale, zeros_by_vector
 
 
 class PathMap(LinearOperator):
@@ -91,7 +91,7 @@ class PathMap(LinearOperator):
 
     def _masked(self, node: str, block: Tensor) -> Tensor:
         stalk = self.linearized.stalks[node]
-        return block if stalk.mask is None else block * stalk.weights.unsqueeze(2)
+        return block if stalk.mask is None else rescale(stalk.mask, block)
 
     def _zeros(self, node: str, like: Tensor) -> Tensor:
         return zeros_by_vector(like, self.linearized.stalks[node].dim)

@@ -38,4 +38,5 @@ def fork(stream: Stream) -> Stream:
 def signs(rows: int, count: int, stream: torch.Generator, like: Tensor) -> Tensor:
     """`count` Rademacher vectors as columns, (1, rows, count), in the dtype and on the device of `like`."""
     bits = torch.randint(0, 2, (rows, count), generator=stream, dtype=torch.int8)
-    return (2 * bits - 1).to(like.dtype).to(like.device).unsqueeze(0)
+    # sent as they are, a byte each, and not waited for
+    return (2 * bits - 1).to(like.device, non_blocking=True).to(like.dtype).unsqueeze(0)

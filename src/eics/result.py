@@ -1,9 +1,10 @@
 """The result of scoring one prompt, and its record: plain numbers and names, no tensors."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, overload
 
 from eics.errors import RecordError
 
@@ -44,6 +45,55 @@ class NodeTerm:
         return self.node
 
 
+class EdgeTerms(Sequence[EdgeTerm]):
+    """Terms of edges, largest share first, from columns of numbers; made when they are first looked at.
+
+    A large batch on a large circuit has tens of thousands, of which few are ever read.
+    """
+
+    def __init__(
+        self,
+        edges: Sequence[tuple[str, str, str | None]],
+        residual: Sequence[float],
+        share: Sequence[float],
+        cosine: Sequence[float | None],
+        attribution: Sequence[float | None],
+    ) -> None:
+        self._columns = (edges, residual, share, cosine, attribution)
+
+    @cached_property
+    def _terms(self) -> tuple[EdgeTerm, ...]:
+        rows = zip(*self._columns, strict=True)
+        terms = [EdgeTerm(*edge, r, s, _finite(c), a) for edge, r, s, c, a in rows]
+        return tuple(sorted(terms, key=lambda term: term.share, reverse=True))
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def __iter__(self) -> Iterator[EdgeTerm]:
+        return iter(self._terms)
+
+    @overload
+    def __getitem__(self, place: int) -> EdgeTerm: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[EdgeTerm, ...]: ...
+    def __getitem__(self, place: int | slice) -> EdgeTerm | tuple[EdgeTerm, ...]:
+        return self._terms[place]
+
+    def __eq__(self, other: object) -> bool:
+        return self._terms == tuple(other) if isinstance(other, EdgeTerms | tuple) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._terms)
+
+    def __repr__(self) -> str:
+        return repr(self._terms)
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
+
+
 @dataclass(frozen=True, repr=False)
 class Score:
     """EICS of one prompt with everything it is made of. Field names are those of the record.
@@ -69,7 +119,7 @@ class Score:
     emergence_ratio: float | None = None
     percentile: float | None = None
     ei_parts: dict[str, float] = field(default_factory=dict)
-    edges: tuple[EdgeTerm, ...] = ()
+    edges: Sequence[EdgeTerm] = ()
     nodes: tuple[NodeTerm, ...] = ()
     norms: dict[str, float] = field(default_factory=dict)
     node_positions: dict[str, list[int]] = field(default_factory=dict)
@@ -102,7 +152,7 @@ class Score:
 
     def to_record(self) -> dict[str, Any]:
         """The record: JSON types only, `version` first."""
-        record = asdict(self)
+        record = asdict(replace(self, edges=(), nodes=()))
         record["edges"] = [asdict(edge) for edge in self.edges]
         record["nodes"] = [asdict(node) for node in self.nodes]
         return {"version": RECORD_VERSION, **record}

@@ -17,7 +17,7 @@ from eics.linearize import LinearizedCircuit
 from eics.memory import memory_limit
 from eics.options import PAPER, Options, resolve
 from eics.result import Score, Scores, about
-from eics.sheaf import sheaf_term
+from eics.sheaf import sheaf_terms
 
 
 def score(
@@ -115,14 +115,13 @@ def score_batch(
     names = _check_ids(ids, linearized.batch)
     linearized = linearized.restrict(options.positions)  # line 4: edge maps, as operators
     _check_carries(linearized)
-    sheaf = sheaf_term(linearized, residual=options.residual, metric=options.metric)  # line 5
+    sheaf, by_edge = sheaf_terms(linearized, residual=options.residual, metric=options.metric)  # line 5
     spectra = emergence_spectra(linearized, options)  # line 6: J_M and the parts
     if options.alpha == "auto" and calibration is None:
         calibration = calibrate_alpha(spectra.macro_per_dimension, options.target)
     alpha = calibration.alpha if calibration else float(options.alpha)
     emergence = spectra.at(alpha, options.emergence)
     eics = emergence.term.value / (1.0 + sheaf.c_sh)  # line 7
-    by_edge = sheaf if options.residual == "edge" else sheaf_term(linearized, metric=options.metric)
     curve = dei_curve(spectra) if options.curve else None
     parts = Parts(linearized, sheaf, by_edge, spectra, emergence, alpha, calibration, curve, eics)
     return assemble(parts, options, names)

@@ -9,31 +9,35 @@ sinks. `metric="relative"` measures each term position by position in its own un
 A local residual says nothing of whether it matters to the output; never call it faithfulness.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from eics.circuit import Edge
-from eics.linearize import LinearizedCircuit, Stalk
+from eics.linearize import Entry, LinearizedCircuit, Stalk, by_position
 from eics.memory import chunk_width
 from eics.sweeps import sweep_back
+from eics.tensors import sent
+from eics.vectors import add
 
 EPS = 1e-8
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Summands of the numerator by position, and what they are measured against; n of them, into one node.
+    """Summands of the numerator by position, and what they are measured against; n of them, into nodes of one kind.
 
-    `residual` is (B, n, T). `energy` is (B, n, T) where the metric goes by position, else (B, n, 1). `cosine`, (B, n),
-    is that of `rho a_u` and `a_v` over all positions, nan where one of them is zero; None for a node.
+    `residual` is (B, n, T). `energy` is (B, n, T) where the metric goes by position, else (B, n, 1), or None where it
+    is known of all edges together. `cosine`, (B, n), is that of `rho a_u` and `a_v` over all positions, nan where one
+    of them is zero; None for a node. A name of None fills up a block and does not count.
     """
 
-    names: tuple[Edge | str, ...]
+    names: tuple[Edge | str | None, ...]
     residual: Tensor
-    energy: Tensor
+    energy: Tensor | None
     positions: Tensor | None
     cosine: Tensor | None = None
 
@@ -63,72 +67,123 @@ def sheaf_term(linearized: LinearizedCircuit, *, residual: str = "edge", metric:
     """C_sh in one of its three forms and two metrics."""
     if residual == "propagated":
         return _propagated(linearized, metric)
-    terms = _edge_terms if residual == "edge" else _joint_terms
-    return _combine(list(terms(linearized, metric)), metric, linearized.batch)
+    if residual == "joint":
+        carried = dict(_carried(linearized, _columns(linearized)))
+        return _combine(list(_joint_terms(linearized, carried, metric)), metric)
+    return _by_edge(linearized, metric)
+
+
+def sheaf_terms(linearized: LinearizedCircuit, *, residual: str, metric: str) -> tuple[SheafTerm, SheafTerm]:
+    """C_sh in one of its forms, and by edge. What parents carry together is the sum of what each does."""
+    if residual == "joint":
+        carried: dict[str, Tensor] = {}
+        by_edge = _by_edge(linearized, metric, carried)
+        return _combine(list(_joint_terms(linearized, carried, metric)), metric), by_edge
+    term = sheaf_term(linearized, residual=residual, metric=metric)
+    return term, term if residual == "edge" else _by_edge(linearized, metric)
+
+
+def _by_edge(linearized: LinearizedCircuit, metric: str, carried: dict[str, Tensor] | None = None) -> SheafTerm:
+    energy = None if metric == "relative" else _energy(linearized)
+    return _combine(list(_edge_terms(linearized, metric, carried)), metric, energy)
 
 
 def propagated_c_sh(linearized: LinearizedCircuit, *, metric: str = "euclidean") -> Tensor:
     """C_sh of `residual="propagated"` alone, (B,), without the pass that finds out who makes it."""
     propagated = _propagate(linearized)
-    return _combine(list(_sink_terms(linearized, propagated, metric)), metric, linearized.batch).c_sh
+    return _combine(list(_sink_terms(linearized, propagated, metric)), metric).c_sh
 
 
-def _edge_terms(linearized: LinearizedCircuit, metric: str) -> Iterator[Terms]:
-    """||rho a_u - a_v||^2 for each edge; all parents of all entries of a bundle go through its map in one block."""
+def _edge_terms(
+    linearized: LinearizedCircuit, metric: str, carried: dict[str, Tensor] | None = None
+) -> Iterator[Terms]:
+    """||rho a_u - a_v||^2 for each edge; all parents of all entries of a bundle go through its map in one block.
+
+    `carried`, where it is given, gets the sum over each node's edges.
+    """
     for bundle in (bundle for level in linearized.levels() for bundle in level.bundles):
         operator = bundle.operator
         width = chunk_width(operator.batch * max(operator.rows, operator.cols), linearized.dtype)
         most = max(len(entry.edges) for entry in bundle.entries)
         for start in range(0, most, width):
             edges = [entry.edges[start : start + width] for entry in bundle.entries]
-            images = bundle.mv([_parents(linearized, some, min(width, most - start), operator.cols) for some in edges])
-            for some, image in zip(edges, images, strict=True):
-                if some:
-                    yield _terms_of(some, image[:, :, : len(some)].mT, linearized, metric)
+            block = _parents(linearized, edges, min(width, most - start), operator.cols)
+            images = operator.mv(block)
+            if carried is not None:
+                for entry, sums in zip(bundle.entries, images.sum(dim=2).chunk(len(edges)), strict=True):
+                    known = carried.get(entry.target)
+                    carried[entry.target] = sums if known is None else known + sums
+            yield _terms_of(bundle.entries, edges, images, linearized, metric)
 
 
-def _parents(linearized: LinearizedCircuit, edges: Sequence[Edge], width: int, dim: int) -> Tensor:
-    """The edges' sources as columns, (B, dim, width); zero past the last."""
-    stalks = [linearized.stalks[edge.source].flat for edge in edges]
-    like = linearized.stalks[linearized.circuit.order[0]].activation
-    stalks += [like.new_zeros(linearized.batch, dim)] * (width - len(edges))
-    return torch.stack(torch.broadcast_tensors(*stalks), dim=1).mT
+def _parents(linearized: LinearizedCircuit, edges: Sequence[Sequence[Edge]], width: int, dim: int) -> Tensor:
+    """The sources of each entry's edges as columns, entry by entry along the batch, (entries*B, dim, width); zero past
+    the last."""
+    stalks, batch = linearized.stalks, linearized.batch
+    zero = stalks[linearized.circuit.order[0]].activation.new_zeros(1, 1).expand(batch, dim)
+    flat = [
+        stalks[some[place].source].flat.expand(batch, -1) if place < len(some) else zero
+        for some in edges
+        for place in range(width)
+    ]
+    if len(edges) == 1:
+        return torch.stack(flat, dim=1).mT
+    by_entry = torch.stack(flat).view(len(edges), width, batch, dim)
+    return by_entry.transpose(1, 2).reshape(-1, width, dim).mT
 
 
-def _terms_of(edges: Sequence[Edge], images: Tensor, linearized: LinearizedCircuit, metric: str) -> Terms:
-    """The terms of edges into one node from what they predict, (B, edges, dim)."""
-    target = linearized.stalks[edges[0].target]
-    observed = target.activation.unsqueeze(1)
-    predicted = images.reshape(*images.shape[:2], *target.activation.shape[1:])
+def _terms_of(
+    entries: Sequence[Entry],
+    edges: Sequence[Sequence[Edge]],
+    images: Tensor,
+    linearized: LinearizedCircuit,
+    metric: str,
+) -> Terms:
+    """The terms of each entry's edges from what they predict, (entries*B, dim, width)."""
+    targets = [linearized.stalks[entry.target] for entry in entries]
+    observed = _stack([target.activation for target in targets]).unsqueeze(2)  # (entries, B, 1, T, d)
+    width, (length, size) = images.shape[2], observed.shape[3:]
+    predicted = images.mT.reshape(len(entries), -1, width, length, size)
+    residual = _length(predicted - observed).square()
+    lengths = _length(predicted)  # (entries, B, width, T)
+    unit = observed.flatten(3) / _stack([target.norm for target in targets])[..., None, None]  # nothing overflows
+    cosine = (predicted.flatten(3) * unit).sum(dim=3) / _length(lengths)
+    energy = None
     if metric == "relative":
-        energy = by_position(predicted) + by_position(observed)
-    else:
-        own = by_position(observed).sum(dim=2)
-        energy = torch.stack([_energy(linearized, edge.source) + own[:, 0] for edge in edges], dim=1).unsqueeze(2)
-    cosine = _cosine(images, target.flat.unsqueeze(1))
-    return Terms(tuple(edges), by_position(predicted - observed), energy, target.positions, cosine)
+        energy = lengths.square() + _stack([target.squares for target in targets]).unsqueeze(2)
+    names = tuple(some[place] if place < len(some) else None for some in edges for place in range(width))
+    return Terms(
+        names,
+        _by_prompt(residual),
+        None if energy is None else _by_prompt(energy),
+        targets[0].positions,
+        _by_prompt(cosine).clamp(-1.0, 1.0),
+    )
 
 
-def _energy(linearized: LinearizedCircuit, node: str) -> Tensor:
-    return linearized.stalks[node].flat.square().sum(dim=1)
+def _stack(tensors: Sequence[Tensor]) -> Tensor:
+    return tensors[0].unsqueeze(0) if len(tensors) == 1 else torch.stack(tuple(tensors))
 
 
-def _cosine(predicted: Tensor, observed: Tensor) -> Tensor:
-    """Of flat stalks, (B, n, dim): (B, n). Each is divided by its norm first, so that nothing overflows."""
-    return (_unit(predicted) * _unit(observed)).sum(dim=2).clamp(-1.0, 1.0)
+def _length(vectors: Tensor) -> Tensor:
+    """Norms over the last axis."""
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1)
+    return lengths
 
 
-def _unit(flat: Tensor) -> Tensor:
-    length: Tensor = torch.linalg.vector_norm(flat, dim=2, keepdim=True)
-    return flat / length
+def _by_prompt(by_entry: Tensor) -> Tensor:
+    """(entries, B, width, ...) to (B, entries*width, ...)."""
+    return by_entry.transpose(0, 1).flatten(1, 2)
 
 
-def _joint_terms(linearized: LinearizedCircuit, metric: str) -> Iterator[Terms]:
-    """||sum_u rho a_u - (a_v - b_v)||^2 against ||sum_u rho a_u||^2 + ||a_v - b_v||^2, for each node."""
-    observed = _columns(linearized)
-    for node, carried in _carried(linearized, observed):
+def _joint_terms(linearized: LinearizedCircuit, carried: Mapping[str, Tensor], metric: str) -> Iterator[Terms]:
+    """||sum_u rho a_u - (a_v - b_v)||^2 against ||sum_u rho a_u||^2 + ||a_v - b_v||^2, for each node; `carried` are the
+    sums."""
+    for node in linearized.circuit.inner:
         stalk = linearized.stalks[node]
-        explained = carried.view_as(stalk.activation)
+        explained = (
+            carried[node].reshape(stalk.activation.shape) if node in carried else torch.zeros_like(stalk.activation)
+        )
         to_explain = stalk.activation - stalk.constant
         energy = by_position(explained) + by_position(to_explain)
         yield _node_terms(node, by_position(explained - to_explain), energy, stalk, metric)
@@ -141,27 +196,62 @@ def _node_terms(node: str, residual: Tensor, energy: Tensor, stalk: Stalk, metri
     return Terms((node,), residual.unsqueeze(1), energy.unsqueeze(1), stalk.positions)
 
 
-def _combine(terms: Sequence[Terms], metric: str, batch: int) -> SheafTerm:
+def _combine(terms: Sequence[Terms], metric: str, energy: Tensor | None = None) -> SheafTerm:
+    """C_sh from all terms. `energy`, (B,), is what they are measured against all together, where they do not say."""
+    alike: dict[object, list[Terms]] = {}  # few kinds of stalks: one operation for all of a kind
+    for term in terms:
+        alike.setdefault((id(term.positions), term.residual.shape[2]), []).append(term)
+    joined = [_joined(some) for some in alike.values()]
     if metric == "relative":
-        ratios = [torch.where(t.energy > 0, t.residual / torch.where(t.energy > 0, t.energy, 1.0), 0.0) for t in terms]
-        counted = sum((t.energy > 0).sum(dim=(1, 2)) for t in terms)
+        energies = [term.energy for term in joined if term.energy is not None]
+        ratios = [_divide(term.residual, energy) for term, energy in zip(joined, energies, strict=True)]
+        counted = add((energy > 0).sum(dim=(1, 2)) for energy in energies)
         residual = torch.cat([ratio.sum(dim=2) for ratio in ratios], dim=1)
-        c_sh = (residual.sum(dim=1) / torch.as_tensor(counted).clamp(min=1)).sqrt()
+        total = residual.sum(dim=1)
+        c_sh = (total / counted.clamp(min=1)).sqrt()
     else:
-        ratios = [term.residual for term in terms]
+        ratios = [term.residual for term in joined]
         residual = torch.cat([ratio.sum(dim=2) for ratio in ratios], dim=1)
-        energy = torch.cat([term.energy.sum(dim=2) for term in terms], dim=1).sum(dim=1)
-        c_sh = residual.sum(dim=1).sqrt() / (EPS + energy.sqrt())
-    total = residual.sum(dim=1)
-    cosines = [term.cosine for term in terms if term.cosine is not None]
+        total = residual.sum(dim=1)
+        if energy is None:
+            energy = add(term.energy.sum(dim=(1, 2)) for term in joined if term.energy is not None)
+        c_sh = total.sqrt() / (EPS + energy.sqrt())
+    cosines = [term.cosine for term in joined if term.cosine is not None]
     return SheafTerm(
         c_sh=c_sh,
-        names=tuple(name for term in terms for name in term.names),
+        names=tuple(name for term in joined for name in term.names if name is not None),
         residual=residual,
         share=_divide(residual, total.unsqueeze(1)),
-        first_position=_first_position(ratios, [term.positions for term in terms], total, batch),
-        cosine=torch.cat(cosines, dim=1) if len(cosines) == len(terms) else None,
+        first_position=_first_position(ratios, [term.positions for term in joined], total),
+        cosine=torch.cat(cosines, dim=1) if len(cosines) == len(joined) else None,
     )
+
+
+def _joined(terms: Sequence[Terms]) -> Terms:
+    """Terms of stalks of one kind as one, without those that fill up blocks."""
+    first, names = terms[0], [name for term in terms for name in term.names]
+    kept = [place for place, name in enumerate(names) if name is not None]
+    places = None if len(kept) == len(names) else sent(kept, first.residual.device)
+
+    def side_by_side(tensors: Sequence[Tensor | None]) -> Tensor | None:
+        known = [tensor for tensor in tensors if tensor is not None]
+        if not known:
+            return None
+        whole = known[0] if len(known) == 1 else torch.cat(known, dim=1)
+        return whole if places is None else whole.index_select(1, places)
+
+    residual = side_by_side([term.residual for term in terms])
+    assert residual is not None
+    energy, cosine = (side_by_side([getattr(term, name) for term in terms]) for name in ("energy", "cosine"))
+    return Terms(tuple(names[place] for place in kept), residual, energy, first.positions, cosine)
+
+
+def _energy(linearized: LinearizedCircuit) -> Tensor:
+    """sum_e ||a_u||^2 + ||a_v||^2, (B,)."""
+    ends = Counter(node for edge in linearized.edges for node in (edge.source, edge.target))
+    norms = [linearized.stalks[node].norm.expand(linearized.batch) for node in ends]
+    times = sent(list(ends.values()), norms[0].device, norms[0].dtype)
+    return (torch.stack(norms, dim=1).square() * times).sum(dim=1)
 
 
 def _propagated(linearized: LinearizedCircuit, metric: str) -> SheafTerm:
@@ -173,11 +263,12 @@ def _propagated(linearized: LinearizedCircuit, metric: str) -> SheafTerm:
     """
     circuit, stalks, propagated = linearized.circuit, linearized.stalks, _propagate(linearized)
     terms = list(_sink_terms(linearized, propagated, metric))
-    whole = _combine(terms, metric, linearized.batch)
+    whole = _combine(terms, metric)
     cotangents = {}
     for node, term in zip(circuit.sinks, terms, strict=True):
         error = stalks[node].activation - propagated[node].view_as(stalks[node].activation)
         if metric == "relative":
+            assert term.energy is not None
             error = _divide(error, term.energy.squeeze(1).unsqueeze(2))
         cotangents[node] = error.flatten(1).unsqueeze(2)
     total = whole.residual.sum(dim=1)
@@ -241,23 +332,13 @@ def _columns(linearized: LinearizedCircuit) -> dict[str, Tensor]:
     return {node: stalk.flat.unsqueeze(2) for node, stalk in linearized.stalks.items()}
 
 
-def by_position(stalk: Tensor) -> Tensor:
-    """Squared norm at each position: (..., T, d) to (..., T)."""
-    return stalk.square().sum(dim=-1)
-
-
 def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
     """Quotient, 0 where the denominator is 0."""
-    return torch.where(denominator > 0, numerator / torch.where(denominator > 0, denominator, 1.0), 0.0)
+    return torch.where(denominator > 0, numerator / denominator, 0.0)
 
 
-def _first_position(
-    parts: Sequence[Tensor], positions: Sequence[Tensor | None], total: Tensor, batch: int
-) -> Tensor | None:
-    if all(known is None for known in positions):
+def _first_position(parts: Sequence[Tensor], positions: Sequence[Tensor | None], total: Tensor) -> Tensor | None:
+    pairs = [(part, known) for part, known in zip(parts, positions, strict=True) if known is not None]
+    if not pairs:
         return None
-    at_first = total.new_zeros(batch)
-    for part, known in zip(parts, positions, strict=True):
-        if known is not None:
-            at_first = at_first + part[:, :, known == 0].sum(dim=(1, 2))
-    return _divide(at_first, total)
+    return _divide(add(torch.where(known == 0, part, 0.0).sum(dim=(1, 2)) for part, known in pairs), total)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from eics.circuit import Circuit, Kind, Node
 from eics.interventions.hooks import Applied, Rows, in_force
 from eics.models.base import Model
+from eics.tensors import sent
 from eics.transformer.attention import Rotation, head_writes
 
 
@@ -26,6 +27,7 @@ class ForwardState:
 
     Attributes:
         lengths: tokens of each prompt, (B,). Padding is on the right and masked everywhere.
+        longest, padded: the most of them, and whether a prompt has fewer; the device need not be asked.
         input: residual stream before layer 0, (B, T, d).
         attention_reads, mlp_reads: by layer, what heads and MLP read.
         z: by layer, the heads' outputs side by side, (B, T, H*e). summed: what the output projection made of them.
@@ -39,6 +41,8 @@ class ForwardState:
     model: Model
     lengths: Tensor
     answer: Tensor
+    longest: int
+    padded: bool
     input: Tensor | None = None
     attention_reads: dict[int, Tensor] = field(default_factory=dict)
     mlp_reads: dict[int, Tensor] = field(default_factory=dict)
@@ -70,10 +74,10 @@ class ForwardState:
     @property
     def mask(self) -> Tensor | None:
         """1 on a prompt's own positions, (B, T); None where nothing is padded."""
-        longest = int(self.lengths.max())
-        place = torch.arange(longest, device=self.lengths.device)
-        valid = place < self.lengths.unsqueeze(1)
-        return None if bool(valid.all()) else valid.to(self.model.dtype)
+        if not self.padded:
+            return None
+        place = torch.arange(self.longest, device=self.lengths.device)
+        return (place < self.lengths.unsqueeze(1)).to(self.model.dtype)
 
 
 def run(
@@ -92,14 +96,14 @@ def run(
     `embeddings`, (B, T, d), stand in for what enters block 0. `nodes` are more nodes to record. `interventions`, a list
     for each prompt, change what nodes write.
     """
-    lengths = torch.tensor([len(tokens) for tokens in prompts], device=model.device)
-    longest = max(len(tokens) for tokens in prompts)
-    ids = torch.tensor([[*tokens, *[0] * (longest - len(tokens))] for tokens in prompts], device=model.device)
-    at = lengths - 1 if answer is None else torch.tensor(list(answer), device=model.device)
-    state = ForwardState(model, lengths, at)
+    sizes = [len(tokens) for tokens in prompts]
+    lengths, longest = sent(sizes, model.device), max(sizes)
+    ids = sent([[*tokens, *[0] * (longest - len(tokens))] for tokens in prompts], model.device)
+    at = lengths - 1 if answer is None else sent(list(answer), model.device)
+    state = ForwardState(model, lengths, at, longest, min(sizes) < longest)
     attention_mask = (torch.arange(ids.shape[1], device=model.device) < lengths.unsqueeze(1)).long()
-    places = torch.unique(at)  # logits of whole prompts would be the largest tensor of all
-    keep: Any = places if logits else 1
+    places = torch.unique(at) if logits else None  # logits of whole prompts would be the largest tensor of all
+    keep: Any = 1 if places is None else places
     names = None if circuit is None and nodes is None else [*(circuit.order if circuit else ()), *(nodes or ())]
     damaging = in_force(model, prompts, interventions, state.applied)
     with (
@@ -110,7 +114,7 @@ def run(
         torch.no_grad(),
     ):
         output = model.module(input_ids=ids, attention_mask=attention_mask, use_cache=False, logits_to_keep=keep)
-    if logits:
+    if places is not None:
         rows = torch.arange(len(prompts), device=model.device)
         state.logits = output.logits[rows, torch.searchsorted(places, at)].to(model.dtype)
     return state

@@ -1,9 +1,10 @@
 """Records of tensors, dataclasses in dataclasses, treated as one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 
@@ -27,6 +28,24 @@ def each(function: Callable[..., Tensor], *records: Any) -> Any:
     return first
 
 
-def on_cpu(record: Any) -> Any:
-    """The same with every tensor in the CPU's memory."""
-    return each(Tensor.cpu, record)
+def fetch(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Tensors as nested lists of plain numbers. Another device is asked once for each dtype, not for each tensor.
+
+    >>> fetch({"a": torch.ones(2), "b": torch.zeros(1, 2)})
+    {'a': [1.0, 1.0], 'b': [[0.0, 0.0]]}
+    """
+    here: dict[str, Tensor] = {}
+    for dtype in {tensor.dtype for tensor in tensors.values()}:
+        some = {name: tensor for name, tensor in tensors.items() if tensor.dtype == dtype}
+        if all(tensor.device.type == "cpu" for tensor in some.values()):
+            here |= some
+            continue
+        flat = torch.cat([tensor.reshape(-1) for tensor in some.values()]).cpu()
+        pieces = flat.split([tensor.numel() for tensor in some.values()])
+        here |= {name: piece.view(some[name].shape) for name, piece in zip(some, pieces, strict=True)}
+    return {name: here[name].tolist() for name in tensors}
+
+
+def sent(values: Sequence[Any], device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """Numbers from Python on a device, which is not waited for."""
+    return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)

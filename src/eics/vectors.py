@@ -21,6 +21,19 @@ def cat_batches(tensors: Sequence[Tensor], batch: int) -> Tensor:
     return torch.cat([tensor.expand(batch, *tensor.shape[1:]) for tensor in tensors])
 
 
+def rescale(scale: Tensor, block: Tensor) -> Tensor:
+    """A block (B, n, k) with coordinates multiplied by (B or 1, n); or (B or 1, m), each for n / m neighbours."""
+    if scale.shape[1] == block.shape[1]:
+        return scale.unsqueeze(2) * block
+    rows: Tensor = block.unflatten(1, (scale.shape[1], -1))
+    return (scale[:, :, None, None] * rows).flatten(1, 2)
+
+
+def by_coordinate(scale: Tensor, size: int) -> Tensor:
+    """Scales that each serve several neighbours, (B or 1, m), one by one: (B or 1, size)."""
+    return scale if scale.shape[1] == size else scale.repeat_interleave(size // scale.shape[1], dim=1)
+
+
 def by_vector(block: Tensor) -> Tensor:
     """A block (B, n, k) laid out in memory vector by vector, as products with rows of a residual stream leave it."""
     return block.mT.contiguous().mT
@@ -31,9 +44,14 @@ def zeros_by_vector(like: Tensor, size: int) -> Tensor:
     return like.new_zeros(like.shape[0], like.shape[2], size).mT
 
 
-def by_position(scale: Tensor, width: int) -> Tensor | None:
-    """Scales by coordinate, (n, T*width), as scales by position, (n, T); None where they differ within one."""
-    rows = scale.unflatten(1, (-1, width))
+def scale_by_position(scale: Tensor, length: int) -> Tensor | None:
+    """Scales by coordinate, (n, T*d), as scales by position, (n, T); None where they differ within one.
+
+    Those that came by position stay as they are, and nothing has to be compared.
+    """
+    if scale.shape[1] <= length:
+        return scale.expand(-1, length)
+    rows = scale.unflatten(1, (length, -1))
     return rows[..., 0] if bool((rows == rows[..., :1]).all()) else None
 
 

@@ -3,16 +3,20 @@
 A head writes `z W_O` with `z = A v`, `A = softmax(scale q k^T)` over the positions that a query sees.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from eics.tensors import sent
 from eics.transformer.blocks import project
 from eics.transformer.norm import NormMap, held_scale
 from eics.transformer.spec import Attention
+
+_Found = TypeVar("_Found")
 
 Rotation = tuple[Tensor, Tensor]
 """cos and sin, (B or 1, T, r): rotary embeddings of the first r coordinates of queries and keys."""
@@ -46,22 +50,92 @@ class AttentionState:
         self.heads = tuple(range(spec.heads) if heads is None else heads)
         self.norm = NormMap.at(spec.norm, read, frozen)
         self.post = held_scale(spec.post_norm, summed) if spec.post_norm and summed is not None else None
+        self._known: dict[Hashable, Any] = {}
+
+    def once(self, name: Hashable, make: Callable[[], _Found]) -> _Found:
+        """What several maps of these heads need, computed once for all of them. It must not hold the state itself."""
+        if name not in self._known:
+            self._known[name] = make()
+        found: _Found = self._known[name]
+        return found
 
     @cached_property
     def held(self) -> "Held":
         """Queries, keys, values and patterns of all heads asked for; computed once, in a few products."""
-        normed = self.norm.value
-        return hold(self.spec, self.heads, (normed, normed, normed), self.rotation, self.frozen)
+        query, key, value = (self.raw + self._biases).chunk(3, dim=-1)
+        return _held(self.spec, query, key, value, self.rotation, self.frozen)
+
+    @cached_property
+    def raw(self) -> Tensor:
+        """W diag(w) P x / s through queries, keys and values, side by side: (H, B, T, 3*e)."""
+        weight = self.weights_in(self.heads, "qkv")
+        return project((self.norm.point / self.norm.scale).unsqueeze(0), weight.mT)
+
+    def weights_in(self, heads: Sequence[int], ports: Sequence[str]) -> Tensor:
+        """Weights of ports, one below another, with the norm's gain and centring in them: W diag(w) P, (H, ports*e, d);
+        of weights alone, and kept."""
+        spec, norm = self.spec, self.norm
+
+        def make() -> Tensor:
+            weight = torch.cat([_weight(spec, heads, port) for port in ports], dim=1).to(norm.weight.dtype)
+            weight = weight * norm.weight
+            return weight - weight.mean(dim=2, keepdim=True) if norm.spec.centred else weight
+
+        weights = (spec.w_q, spec.w_k, spec.w_v, norm.spec.weight)
+        return spec.kept.get((tuple(heads), "in", tuple(ports), norm.weight.dtype), weights, make)
+
+    @property
+    def _biases(self) -> Tensor:
+        """What queries, keys and values are beside that: W bias + b, (H, 1, 1, 3*e); kept."""
+        spec, norm = self.spec, self.norm
+
+        def make() -> Tensor:
+            weight = torch.cat([_weight(spec, self.heads, port) for port in "qkv"], dim=1).to(norm.weight.dtype)
+            found = torch.zeros_like(weight[..., 0])
+            if norm.spec.bias is not None:
+                found = weight @ norm.spec.bias.to(weight.dtype)
+            groups = [spec.group(head) for head in self.heads]
+            rows = ((spec.b_q, self.heads), (spec.b_k, groups), (spec.b_v, groups))
+            own = [
+                part if b is None else part + pick(b, at) for part, (b, at) in zip(found.chunk(3, 1), rows, strict=True)
+            ]
+            return torch.cat(own, dim=1)[:, None, None]
+
+        mine = (spec.w_q, spec.w_k, spec.w_v, spec.b_q, spec.b_k, spec.b_v, norm.spec.bias)
+        weights = [weight for weight in mine if weight is not None]
+        return spec.kept.get((self.heads, "biases", norm.weight.dtype), weights, make)
 
     def write(self, z: Tensor) -> Tensor:
         """What heads with these z, (H, B, T, e), write: (H, B, T, d); in the post-norm's held units."""
-        out = project(z, self.spec.w_o[list(self.heads)].to(z.dtype).mT)
+        out = project(z, pick(self.spec.w_o, self.heads).to(z.dtype).mT)
         return out if self.post is None else out * self.post
 
     @cached_property
     def function(self) -> Tensor:
         """What the model's own function writes at the observed state, (H, B, T, d)."""
         return self.write(self.held.pattern @ self.held.value)
+
+    def constants(self, biases: Tensor, made_of: Sequence[Tensor]) -> Tensor:
+        """`W_O (W_V bias + b_V)` and `W_O W_V diag(w) P biases` of the heads asked for, (2, H, 1, 1, d); kept.
+
+        `made_of` are the weights that `biases` is the sum of.
+        """
+        spec, norm = self.spec, self.norm
+
+        def make() -> Tensor:
+            groups = [spec.group(head) for head in self.heads]
+            w_v, w_o = pick(spec.w_v, groups).to(biases.dtype), pick(spec.w_o, self.heads).to(biases.dtype)
+            own = norm.weight * (biases - biases.mean() if norm.spec.centred else biases)
+            fixed = torch.zeros_like(own) if norm.spec.bias is None else norm.spec.bias.to(own.dtype)
+            read = torch.stack([fixed, own], dim=1)  # (d, 2)
+            found = w_v @ read  # (H, e, 2)
+            if spec.b_v is not None:
+                found[..., 0] += pick(spec.b_v, groups).to(own.dtype)
+            return (w_o @ found).movedim(2, 0)[:, :, None, None].contiguous()
+
+        mine = (spec.w_v, spec.b_v, spec.w_o, norm.spec.weight, norm.spec.bias)
+        weights = [*(weight for weight in mine if weight is not None), *made_of]
+        return spec.kept.get((self.heads, "constants", biases.dtype), weights, make)
 
     def at(self, read: Tensor, rows: slice = slice(None), heads: Sequence[int] | None = None) -> "AttentionState":
         """The same attention for some of the prompts and heads, or at the same state in another precision."""
@@ -87,15 +161,18 @@ class Held:
 
     def pick(self, places: Sequence[int]) -> "Held":
         """Some of the heads."""
-        at = list(places)
+
+        def some(tensor: Tensor) -> Tensor:
+            return pick(tensor, places)
+
         return Held(
-            self.query[at],
-            self.key[at],
-            self.pattern[at],
-            None if self.slope is None else self.slope[at],
-            self.value[at],
-            None if self.q_norm is None else self.q_norm[at],
-            None if self.k_norm is None else self.k_norm[at],
+            some(self.query),
+            some(self.key),
+            some(self.pattern),
+            None if self.slope is None else some(self.slope),
+            some(self.value),
+            None if self.q_norm is None else self.q_norm.each(some),
+            None if self.k_norm is None else self.k_norm.each(some),
         )
 
 
@@ -111,6 +188,13 @@ def hold(
     raw_query = _project(normed[0], pick(spec.w_q, at), None if spec.b_q is None else pick(spec.b_q, at))
     raw_key = _project(normed[1], pick(spec.w_k, groups), None if spec.b_k is None else pick(spec.b_k, groups))
     value = _project(normed[2], pick(spec.w_v, groups), None if spec.b_v is None else pick(spec.b_v, groups))
+    return _held(spec, raw_query, raw_key, value, rotation, frozen)
+
+
+def _held(
+    spec: Attention, raw_query: Tensor, raw_key: Tensor, value: Tensor, rotation: Rotation | None, frozen: bool
+) -> Held:
+    """From queries and keys before their norms and rotation."""
     q_norm, k_norm = (
         None if norm is None else NormMap.at(norm, raw, frozen)
         for norm, raw in ((spec.q_norm, raw_query), (spec.k_norm, raw_key))
@@ -126,14 +210,16 @@ def _pattern(spec: Attention, query: Tensor, key: Tensor) -> tuple[Tensor, Tenso
     if spec.softcap is not None:
         capped = torch.tanh(scores / spec.softcap)
         scores, slope = spec.softcap * capped, 1.0 - capped.square()
-    return scores.masked_fill(~_visible(spec, query), float("-inf")).softmax(dim=-1), slope
+    return scores.masked_fill(_hidden(spec.window, query.shape[-2], query.device), float("-inf")).softmax(dim=-1), slope
 
 
-def _visible(spec: Attention, query: Tensor) -> Tensor:
-    """Which keys a query sees: itself and earlier ones, as far back as the window. (T, T)."""
-    place = torch.arange(query.shape[-2], device=query.device)
-    back = place.unsqueeze(1) - place
-    return (back >= 0) if spec.window is None else (back >= 0) & (back < spec.window)
+@lru_cache(maxsize=64)
+def _hidden(window: int | None, length: int, device: torch.device) -> Tensor:
+    """Which keys a query does not see: later ones, and those further back than the window. (T, T)."""
+    with torch.inference_mode(False):
+        place = torch.arange(length, device=device)
+        back = place.unsqueeze(1) - place
+        return (back < 0) if window is None else (back < 0) | (back >= window)
 
 
 def rotate(x: Tensor, rotation: Rotation | None, *, back: bool = False) -> Tensor:
@@ -168,7 +254,21 @@ def pick(tensor: Tensor, places: Sequence[int]) -> Tensor:
     first, count = places[0], len(places)
     if list(places) == list(range(first, first + count)):
         return tensor if count == len(tensor) else tensor[first : first + count]
-    return tensor[list(places)]
+    return tensor.index_select(0, _index(tuple(places), tensor.device))
+
+
+def _weight(spec: Attention, heads: Sequence[int], port: str) -> Tensor:
+    """Of a port of some heads, (H, e, d)."""
+    if port == "q":
+        return pick(spec.w_q, heads)
+    return pick(spec.w_k if port == "k" else spec.w_v, [spec.group(head) for head in heads])
+
+
+@lru_cache(maxsize=1 << 12)
+def _index(places: tuple[int, ...], device: torch.device) -> Tensor:
+    """Kept: sent anew for each use, a list of places makes a GPU wait."""
+    with torch.inference_mode(False):
+        return sent(places, device)
 
 
 def by_head(z: Tensor, heads: int) -> Tensor:

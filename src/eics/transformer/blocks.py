@@ -3,6 +3,7 @@
 Where a block lies in memory vector by vector (`eics.vectors.by_vector`), neither way is a copy.
 """
 
+import torch
 from torch import Tensor
 
 
@@ -23,10 +24,14 @@ def project(x: Tensor, weight: Tensor) -> Tensor:
     All rows of a head go in one product; left to broadcasting, each prompt and vector would be a small one of its own.
     """
     heads, width, out = weight.shape
-    rows = x.reshape(x.shape[0], -1, width).expand(heads, -1, -1)
-    return (rows @ weight).view(heads, *x.shape[1:-1], out)
+    if heads == 1:
+        return mix(x, weight[0])
+    rows = x.reshape(x.shape[0], -1, width)
+    return torch.bmm(rows if len(rows) == heads else rows.expand(heads, -1, -1), weight).view(
+        heads, *x.shape[1:-1], out
+    )
 
 
 def mix(x: Tensor, weight: Tensor) -> Tensor:
     """Rows (..., in) through one matrix (in, out), all in one product."""
-    return (x.reshape(-1, weight.shape[0]) @ weight).view(*x.shape[:-1], weight.shape[1])
+    return torch.mm(x.reshape(-1, weight.shape[0]), weight).view(*x.shape[:-1], weight.shape[1])

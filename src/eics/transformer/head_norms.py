@@ -25,9 +25,8 @@ class _Norms:
     def by_position(self) -> Tensor:
         """The terms through the ports that are there."""
         pattern = self.terms.pattern
-        total = torch.zeros_like(pattern)
-        if "v" in self.through:
-            total = total + pattern.square() * self._vv().unsqueeze(-2)
+        values = "v" in self.through
+        total = pattern.square() * self._vv().unsqueeze(-2) if values else torch.zeros_like(pattern)
         if "k" in self.through:
             total = total + self._with_keys(self.terms.u)
         if "q" in self.through:
@@ -36,7 +35,14 @@ class _Norms:
 
     def _vv(self) -> Tensor:
         """tr(S W_V N N^T W_V^T) at each position read, (H, B, S)."""
-        trace = (self.s * self.terms.gram("vv").mT).sum(dim=(-2, -1))[:, None, None]
+        terms, spec = self.terms, self.terms.state.spec
+        trace = spec.kept.get(
+            (tuple(terms.heads), "trace", terms.norm.weight.dtype),
+            spec.weights,
+            lambda: (self.s * terms.gram("vv").mT).sum(dim=(-2, -1))[:, None, None],
+        )
+        if terms.norm.frozen:
+            return trace * self.inverse
         return trace * self.inverse + self.beta * self._form(self.p["v"], self.p["v"])
 
     def _with_keys(self, u: Tensor) -> Tensor:

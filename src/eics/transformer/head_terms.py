@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from eics.transformer.attention import AttentionState, Held, pick, rotate
-from eics.transformer.blocks import project
 from eics.transformer.norm import NormMap
 from eics.transformer.spec import Attention
 
@@ -28,9 +27,9 @@ class HeadTerms:
         self.state, self.held, self.through = state, held, through
         self.heads, self.norm = list(heads), state.norm
         self.pattern = held.pattern
-        self.inverse = 1.0 / self.norm.scale.squeeze(-1).square()  # (B, T)
-        self.beta = self.norm.beta.squeeze(-1)
-        self.p = {name: self._p(name) for name in through}
+        self.inverse = self.norm.inverse  # (B, T)
+        self.beta = torch.zeros_like(self.inverse) if self.norm.beta is None else self.norm.beta
+        self.p = {} if self.norm.frozen else {name: self._p(name) for name in through}
 
     @cached_property
     def u(self) -> Tensor:
@@ -62,7 +61,11 @@ class HeadTerms:
         if pair in ("qv", "kv", "kq"):
             return self.gram(pair[::-1]).mT
         spec, gain, centred = self.state.spec, self.norm.weight, self.norm.spec.centred
-        return torch.stack([_kept(spec, head, pair, gain, centred) for head in self.heads])
+        return spec.kept.get(
+            (tuple(self.heads), pair, gain.dtype),
+            spec.weights,
+            lambda: torch.stack([_kept(spec, head, pair, gain, centred) for head in self.heads]),
+        )
 
     @property
     def factor(self) -> Tensor:
@@ -92,8 +95,10 @@ class HeadTerms:
 
     def _p(self, name: str) -> Tensor:
         """W_a diag(w) c_s, (H, B, T, e)."""
-        point = self.norm.weight * self.norm.point
-        return project(point.unsqueeze(0), weight_of(self.state.spec, self.heads, name).to(point.dtype).mT)
+        width = self.held.value.shape[-1]
+        raw = pick(self.state.raw, [self.state.heads.index(head) for head in self.heads])
+        start = "qkv".index(name) * width
+        return raw[..., start : start + width] * self.norm.scale
 
     def _back(self, wide: Tensor, norm: NormMap | None) -> Tensor:
         """Rotated and normed back, for (H, B, place, others, e)."""

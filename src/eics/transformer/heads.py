@@ -20,7 +20,7 @@ from eics.transformer.head_norms import head_norms_squared
 from eics.transformer.head_terms import HeadTerms
 from eics.transformer.head_updates import head_update
 from eics.transformer.norm import NormMap
-from eics.vectors import add, by_position
+from eics.vectors import add, by_coordinate, scale_by_position
 
 
 class HeadMap(LinearOperator):
@@ -42,12 +42,17 @@ class HeadMap(LinearOperator):
     def held(self) -> Held:
         """These heads' state."""
         held = self.state.held
-        return held if self.places == tuple(range(len(self.state.heads))) else held.pick(self.places)
+        if self.places == tuple(range(len(self.state.heads))):
+            return held
+        return self.state.once(("held", self.places), lambda: held.pick(self.places))
 
     @cached_property
     def w_o(self) -> Tensor:
         """Of the write, by head: (H, d, e)."""
-        return pick(self.state.spec.w_o, [self.state.heads[place] for place in self.places]).to(self.dtype)
+        return self.state.once(
+            ("w_o", self.places),
+            lambda: pick(self.state.spec.w_o, [self.state.heads[place] for place in self.places]).to(self.dtype),
+        )
 
     @cached_property
     def ports(self) -> tuple[str, ...]:
@@ -57,17 +62,23 @@ class HeadMap(LinearOperator):
     @cached_property
     def w_in(self) -> Tensor:
         """Of the ports, one below another, with the norm's gain and centring in them: W diag(w) P, (H, ports*e, d)."""
-        spec, heads = self.state.spec, [self.state.heads[place] for place in self.places]
-        groups = [spec.group(head) for head in heads]
-        rows = {"q": (spec.w_q, heads), "k": (spec.w_k, groups), "v": (spec.w_v, groups)}
-        weight = torch.cat([pick(*rows[port]) for port in self.ports], dim=1).to(self.dtype) * self.state.norm.weight
-        return weight - weight.mean(dim=2, keepdim=True) if self.state.norm.spec.centred else weight
+        return self.state.weights_in([self.state.heads[place] for place in self.places], self.ports)
 
     @cached_property
     def along(self) -> Tensor:
         """W diag(w) c at the norm's point c, over d s^3: what a change along c takes off; (H, B, 1, T, ports*e)."""
-        norm = self.state.norm
-        return project((norm.point / (norm.point.shape[-1] * norm.scale**3))[None, :, None], self.w_in.mT)
+        norm, width = self.state.norm, self.w_o.shape[2]
+        if norm.frozen:  # nothing
+            return self.w_o.new_zeros(1).expand(1, 1, 1, 1, len(self.ports) * width)
+
+        def make() -> Tensor:
+            raw = pick(self.state.raw, self.places)
+            if len(self.ports) < 3:
+                some = raw.split(width, dim=-1)
+                raw = torch.cat([some["qkv".index(port)] for port in self.ports], dim=-1)
+            return (raw / (norm.point.shape[-1] * norm.scale.square())).unsqueeze(2)
+
+        return self.state.once(("along", self.places, self.ports), make)
 
     def mv(self, x: Tensor) -> Tensor:
         """Norm, projections, pattern, W_O."""
@@ -193,7 +204,8 @@ class HeadMap(LinearOperator):
         if self.state.post is not None:
             weight = weight * self.state.post.unsqueeze(-1)
         if left is not None:
-            weight = weight * self._by_head(left).unflatten(-1, self.shape[2:]).unsqueeze(-1).to(self.dtype)
+            whole = self._by_head(by_coordinate(left, self.rows)).unflatten(-1, self.shape[2:])
+            weight = weight * whole.unsqueeze(-1).to(self.dtype)
         found: Tensor = torch.linalg.qr(weight).R
         return found
 
@@ -207,7 +219,7 @@ class HeadMap(LinearOperator):
         differ within a position."""
         if scale is None:
             return torch.ones(1, 1, self.shape[2], dtype=torch.float64, device=self.device)
-        found = by_position(scale, self.shape[3])
+        found = scale_by_position(scale, self.shape[2])
         return None if found is None else self._by_head(found).double()
 
     def _by_head(self, scale: Tensor) -> Tensor:
@@ -225,7 +237,7 @@ class HeadMap(LinearOperator):
 
     def scaled_frobenius_squared(self, left: Tensor, right: Tensor) -> Tensor | None:
         """The same where scales go by whole positions, as masks and relative units do."""
-        scales = [by_position(scale, self.shape[3]) for scale in (left, right)]
+        scales = [scale_by_position(scale, self.shape[2]) for scale in (left, right)]
         known = [scale for scale in scales if scale is not None]
         norms = self._norms_squared
         if norms is None or len(known) < 2:
@@ -245,7 +257,14 @@ class HeadMap(LinearOperator):
         if self.batch > 1 and self.batch * pairs * self.dtype.itemsize > memory_bound():
             single = [self.prompt(index)._norms_squared for index in range(self.batch)]
             return torch.cat([one for one in single if one is not None]).view(*self.shape[:3], -1)
-        return head_norms_squared(self.terms)
+        every = range(len(self.state.heads))
+        if len(every) * self.shape[1] * pairs * self.dtype.itemsize > memory_bound():
+            return head_norms_squared(self.terms)
+        of_all = self.state.once(
+            ("norms", self.ports),
+            lambda: head_norms_squared(HeadTerms(self.state, self.state.held, self.state.heads, self.through)),
+        )
+        return pick(of_all, self.places)
 
     @property
     def left_factor(self) -> object:
@@ -259,6 +278,8 @@ class HeadMap(LinearOperator):
 
     def stack(self, others: Sequence[LinearOperator]) -> LinearOperator:
         """These heads and the others'."""
+        if not others:
+            return self
         more = [place for other in others if isinstance(other, HeadMap) for place in other.places]
         return HeadMap(self.state, (*self.places, *more), self.port)
 

@@ -17,6 +17,7 @@ those of mean ablation are (`eics.discovery.reference`), so that prompts of ever
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ from eics.linearize import Entry, LinearizedCircuit, Stalk
 from eics.means import Means, read_name
 from eics.operators import LinearOperator
 from eics.state import ForwardState
-from eics.transformer.attention import AttentionState, by_head
+from eics.transformer.attention import AttentionState, by_head, pick
 from eics.transformer.heads import HeadMap
 from eics.transformer.mlp import MLPMap
 from eics.transformer.readout import ReadoutMap
@@ -65,6 +66,9 @@ class _Linearizer:
         self._head_writes: dict[int, Tensor] = {}
         self._maps: dict[tuple[str, str | None], LinearOperator] = {}
         self.mask = run.state.mask
+        self._head_constants: dict[int, Tensor] = {}
+        self._positions: dict[int, Tensor] = {}
+        self._zeros: dict[torch.Size, Tensor] = {}
         self.heads: dict[int, list[int]] = {}
         for node in map(Node.parse, run.circuit.order):
             if node.kind is Kind.HEAD and node.layer is not None and node.head is not None:
@@ -139,15 +143,22 @@ class _Linearizer:
     def stalk(self, node: Node) -> Stalk:
         """What the node wrote, and its constant under `frozen`."""
         activation = self.written(node)
-        constant = torch.zeros_like(activation[:1])
-        if self.frozen and self.run.circuit.parents[node.name]:
-            constant = self.constant(node)
+        affine = self.frozen and self.run.circuit.parents[node.name]
+        constant = self.constant(node) if affine else self.zeros(activation)
         mean, at_mean = self.at_means(node, activation, constant)
         if node.kind is Kind.LOGITS:
             return Stalk(activation, constant, mean=mean, at_mean=at_mean)
-        positions = torch.arange(activation.shape[1], device=activation.device)
-        stalk = Stalk(activation, constant, positions, None, mean, at_mean)
+        length = activation.shape[1]
+        if length not in self._positions:
+            self._positions[length] = torch.arange(length, device=activation.device)
+        stalk = Stalk(activation, constant, self._positions[length], None, mean, at_mean)
         return stalk if self.mask is None else stalk.masked(self.mask)
+
+    def zeros(self, like: Tensor) -> Tensor:
+        """(1, T, d) for (B, T, d), shared."""
+        if like.shape not in self._zeros:
+            self._zeros[like.shape] = torch.zeros_like(like[:1])
+        return self._zeros[like.shape]
 
     def at_means(self, node: Node, activation: Tensor, constant: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """The node's mean write m_v, and n_v where something enters it."""
@@ -187,7 +198,7 @@ class _Linearizer:
         if layer not in self._head_writes:
             attention = self.attention(layer)
             z = by_head(self.state.z[layer], attention.spec.heads)
-            writes = attention.write(z[self.heads[layer]])
+            writes = attention.write(pick(z, self.heads[layer]))
             for head, change in self.state.applied.heads.get(layer, {}).items():
                 if head in self.heads[layer]:
                     writes[self.heads[layer].index(head)] += change
@@ -196,13 +207,31 @@ class _Linearizer:
 
     def constant(self, node: Node) -> Tensor:
         """b_v; an affine node's map is that of its values (`<v>`, or all ports at once)."""
+        if node.kind is Kind.HEAD:
+            assert node.layer is not None
+            assert node.head is not None
+            return self.head_constants(node.layer)[self.heads[node.layer].index(node.head)]
         operator = self.map(node, None)
         if isinstance(operator, MLPMap):
-            return operator.constant(self.biases(node))
+            return operator.constant(self.biases(node), [bias for bias in self._upstream(node) if bias is not None])
         value = self.function(node, operator)
         read = self.read(node) - self.biases(node)
         carried = operator.mv(read.flatten(1).unsqueeze(2)).reshape(value.shape)
         return value - carried
+
+    def head_constants(self, layer: int) -> Tensor:
+        """b_v of the circuit's heads of a layer, (H, B or 1, T, d).
+
+        A held head reads `W_V N x + c` with `c = W_V bias + b_V`, of which its pattern, whose rows sum to 1, takes
+        means: so `b_v = W_O c + (A / s) W_O W_V diag(w) P biases`, both but `A / s` of weights alone.
+        """
+        if layer not in self._head_constants:
+            attention, node = self.attention(layer), Node.parse(f"a{layer}.h{self.heads[layer][0]}")
+            fixed, through = attention.constants(self.biases(node), [b for b in self._upstream(node) if b is not None])
+            seen = attention.held.pattern @ (1.0 / attention.norm.scale)  # (H, B, T, 1)
+            found = torch.addcmul(fixed, seen, through)
+            self._head_constants[layer] = found if attention.post is None else found * attention.post
+        return self._head_constants[layer]
 
     def function(self, node: Node, operator: LinearOperator) -> Tensor:
         """f_v at the state that was read."""
@@ -216,12 +245,19 @@ class _Linearizer:
 
     def biases(self, node: Node) -> Tensor:
         """Sum of the attention output biases upstream of the node, (d,)."""
+        return self._bias_sums[len(self._upstream(node))]
+
+    def _upstream(self, node: Node) -> list[Tensor | None]:
+        """Those biases, layer by layer."""
         layers = len(self.spec.blocks) if node.layer is None else node.layer
-        upstream = list(self.spec.blocks[:layers])
         if node.kind is Kind.MLP and not self.spec.blocks[layers].parallel:
-            upstream.append(self.spec.blocks[layers])
-        total = torch.zeros(self.spec.width, dtype=self.state.model.dtype, device=self.state.model.device)
-        for block in upstream:
-            if block.attention.b_o is not None:
-                total = total + block.attention.b_o.to(total.dtype)
-        return total
+            layers += 1
+        return [block.attention.b_o for block in self.spec.blocks[:layers]]
+
+    @cached_property
+    def _bias_sums(self) -> Tensor:
+        """Of the first 0, 1, ... layers, (layers + 1, d)."""
+        zero = torch.zeros(self.spec.width, dtype=self.state.model.dtype, device=self.state.model.device)
+        biases = [block.attention.b_o for block in self.spec.blocks]
+        found = torch.stack([zero, *(zero if bias is None else bias.to(zero.dtype) for bias in biases)])
+        return found.cumsum(dim=0)

@@ -6,18 +6,19 @@
 | `frozen` | r = act(h) / h | `act(g) du`: the activated gate is held |
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from eics.operators import LinearOperator
 from eics.transformer.blocks import mix, to_columns, to_rows
 from eics.transformer.mlp_norms import mlp_norms_squared
 from eics.transformer.norm import NormMap, derivative
 from eics.transformer.spec import MLP
-from eics.vectors import by_position, gram64
+from eics.vectors import gram64, scale_by_position
 
 
 class MLPMap(LinearOperator):
@@ -58,16 +59,26 @@ class MLPMap(LinearOperator):
         """What the MLP's own function writes at the observed state, (B, T, d)."""
         return self._out if self.post is None else self.post.value
 
-    def constant(self, biases: Tensor) -> Tensor:
-        """f(x) - M (x - biases) under `frozen`, (B, T, d): what is left when every upstream node writes zero.
+    def constant(self, biases: Tensor, made_of: Sequence[Tensor]) -> Tensor:
+        """f(x) - M (x - biases) under `frozen`, (B or 1, T, d): what is left when every upstream node writes zero.
 
         The hidden layer reads `W_in N x` and constants beside it, so only those go through W_out; a model without
-        biases has none.
+        biases has none. `made_of` are the weights that `biases` is the sum of.
         """
         assert self.frozen
-        through = (self.w_in * self.norm.weight) @ (biases - biases.mean() if self.norm.spec.centred else biases)
-        rest = _rest(self.norm, self.w_in, self.spec.b_in) + through / self.norm.scale
-        out = mix(self.by_up * rest, self.w_out.mT) if bool(rest.any()) else torch.zeros_like(self.read)
+        spec, centred = self.spec, self.norm.spec.centred
+
+        def make() -> Tensor:
+            through = (self.w_in * self.norm.weight) @ (biases - biases.mean() if centred else biases)
+            return torch.stack([_rest(self.norm, self.w_in, spec.b_in), through])
+
+        own = (spec.w_in, spec.b_in, spec.norm.weight, spec.norm.bias)
+        weights = [*(weight for weight in own if weight is not None), *made_of]
+        rest, through = fixed = spec.kept.get(("constant", self.dtype), weights, make)
+        anything = spec.kept.get(("constant there", self.dtype), weights, lambda: fixed.any().cpu())
+        out = torch.zeros_like(self.read[:1])
+        if bool(anything):
+            out = mix(self.by_up * torch.addcdiv(rest, through, self.norm.scale), self.w_out.mT)
         if self.spec.b_out is not None:
             out = out + self.spec.b_out.to(self.dtype)
         if self.post is None:
@@ -103,7 +114,7 @@ class MLPMap(LinearOperator):
 
     def scaled_frobenius_squared(self, left: Tensor, right: Tensor) -> Tensor | None:
         """The same where scales go by whole positions, as masks and relative units do."""
-        scales = [by_position(scale, self.read.shape[2]) for scale in (left, right)]
+        scales = [scale_by_position(scale, self.read.shape[1]) for scale in (left, right)]
         if self._norms_squared is None or scales[0] is None or scales[1] is None:
             return None
         return (self._norms_squared * (scales[0] * scales[1]).square()).sum(dim=1)
@@ -120,6 +131,19 @@ class MLPMap(LinearOperator):
         """The map at the same state, computed in float64."""
         return MLPMap(self.spec, self.read.double(), self.frozen)
 
+    def picked(self, some: Callable[[Tensor], Tensor]) -> "MLPMap":
+        """The map at some of the positions: what is known of all is picked, not computed anew."""
+        one = MLPMap.__new__(MLPMap)
+        one.spec, one.frozen, one.read = self.spec, self.frozen, some(self.read)
+        one.batch, one.blocks, width = one.read.shape
+        one.rows = one.cols = one.blocks * width
+        one.dtype, one.device = self.dtype, self.device
+        one.w_in, one.w_out, one.w_gate = self.w_in, self.w_out, self.w_gate
+        one.norm, one.post = self.norm.each(some), None if self.post is None else self.post.each(some)
+        one.by_up, more = some(self.by_up), (self.up, self.gate, self.by_gate)
+        one.up, one.gate, one.by_gate = (None if tensor is None else some(tensor) for tensor in more)
+        return one
+
     def written_at(self, places: Tensor) -> LinearOperator:
         """An MLP acts position by position: one position instead of all."""
         return _MLPAt(self, places)
@@ -127,7 +151,7 @@ class MLPMap(LinearOperator):
     def at(self, places: Tensor) -> "MLPMap":
         """The map at one position of each prompt, (B,)."""
         prompts = torch.arange(self.batch, device=self.device)
-        return MLPMap(self.spec, self.read[prompts, places].unsqueeze(1), self.frozen)
+        return self.picked(lambda tensor: tensor[prompts, places].unsqueeze(1))
 
     def diagonal_blocks(self) -> Tensor:
         """W_out (diag(r) W_in + diag(s) W_gate) between the norms at each position, one product each; (B, T, d, d)."""
@@ -149,7 +173,7 @@ class MLPMap(LinearOperator):
     def gram(self, left: Tensor | None = None, right: Tensor | None = None) -> Tensor | None:
         """`M M^T / s^2 + beta M c (M c)^T` at each position, with the norm's gain and centring in M, by the rank-one
         form of N N^T; None where scales differ within a position."""
-        scales = [None if scale is None else by_position(scale, self.read.shape[2]) for scale in (left, right)]
+        scales = [None if scale is None else scale_by_position(scale, self.read.shape[1]) for scale in (left, right)]
         if self.post is not None or any(
             scale is not None and found is None for scale, found in zip((left, right), scales, strict=True)
         ):
@@ -158,10 +182,10 @@ class MLPMap(LinearOperator):
         assert ins[0] is not None
         middle = self._middle(ins[0], ins[1])
         norm = NormMap.at(self.spec.norm, self.read.double(), self.frozen)  # what N annihilates, it does to float64
-        gram = gram64(middle) / norm.scale.square().unsqueeze(-1)
-        if not norm.frozen:
+        gram = gram64(middle) * norm.inverse[..., None, None]
+        if norm.beta is not None:
             along = middle.double() @ norm.point.unsqueeze(-1)
-            gram.addcmul_(norm.beta.unsqueeze(-1) * along, along.mT)
+            gram.addcmul_(norm.beta[..., None, None] * along, along.mT)
         for scale in scales:
             if scale is not None:
                 gram *= scale.double().square()[..., None, None]
@@ -186,8 +210,10 @@ class MLPMap(LinearOperator):
         """act'(h), or act(h)/h where held; at h = 0 the ratio's limit is the slope."""
         if not self.frozen:
             return derivative(self.spec.activation, up)
-        slope = derivative(self.spec.activation, torch.zeros_like(up))
-        return torch.where(up == 0, slope, self.spec.activation(up) / torch.where(up == 0, 1.0, up))
+        at_zero = self.spec.kept.get(
+            ("slope", up.dtype, up.device), (), lambda: derivative(self.spec.activation, up.new_zeros(()))
+        )
+        return torch.where(up == 0, at_zero, self.spec.activation(up) / up)
 
 
 class _MLPAt(LinearOperator):
@@ -251,5 +277,4 @@ def _rest(norm: NormMap, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _affine(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    out: Tensor = x @ weight.to(x.dtype).mT
-    return out if bias is None else out + bias.to(x.dtype)
+    return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))

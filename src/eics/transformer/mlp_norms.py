@@ -26,8 +26,7 @@ def mlp_norms_squared(mlp: "MLPMap") -> Tensor | None:
     width = mlp.w_in.shape[0]
     if mlp.post is not None or width * width * mlp.dtype.itemsize > memory_bound():
         return None
-    norm = mlp.norm
-    inverse = 1.0 / norm.scale.squeeze(-1).square()
+    norm, inverse = mlp.norm, mlp.norm.inverse
     sides = [("u", mlp.by_up)]
     if mlp.by_gate is not None:
         sides.append(("g", mlp.by_gate))
@@ -37,11 +36,11 @@ def mlp_norms_squared(mlp: "MLPMap") -> Tensor | None:
             matrix = _matrix(mlp, one + two)
             total = total + (_form(a, matrix) if one == two else 2.0 * (mix(a, matrix) * b).sum(dim=-1))
     total = total * inverse
-    if not norm.frozen:
+    if norm.beta is not None:
         spec = mlp.spec
         known = {"u": (mlp.w_in, mlp.up, spec.b_in), "g": (mlp.w_gate, mlp.gate, spec.b_gate)}
         hidden = add(a * mlp.along(*known[side]) for side, a in sides)  # type: ignore[arg-type]
-        total = total + norm.beta.squeeze(-1) * (hidden @ mlp.w_out.mT).square().sum(dim=-1)
+        total = total + norm.beta * (hidden @ mlp.w_out.mT).square().sum(dim=-1)
     return total
 
 

@@ -8,6 +8,7 @@ With `c` the (centred) input, `s = sqrt(mean(c^2) + eps)` and P the centring:
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -28,24 +29,38 @@ class NormMap:
     @classmethod
     def at(cls, spec: Norm, x: Tensor, frozen: bool) -> "NormMap":
         """Linearizes at a point, in the point's dtype."""
-        point = _centre(x) if spec.centred else x
-        scale = (point.square().mean(dim=-1, keepdim=True) + spec.eps).sqrt()
-        return cls(spec, spec.weight.to(x.dtype), point, scale, frozen)
+        if spec.centred:
+            _, mean, inverse = torch.native_layer_norm(x, x.shape[-1:], None, None, spec.eps)
+            return cls(spec, spec.weight.to(x.dtype), x - mean, 1.0 / inverse, frozen)
+        scale = (x.square().mean(dim=-1, keepdim=True) + spec.eps).sqrt()
+        return cls(spec, spec.weight.to(x.dtype), x, scale, frozen)
 
-    @property
+    @cached_property
     def value(self) -> Tensor:
         """The norm's output at the point."""
-        out = self.weight * self.point / self.scale
-        return out if self.spec.bias is None else out + self.spec.bias.to(out.dtype)
+        out = self.point / self.scale
+        if self.spec.bias is None:
+            return self.weight * out
+        return torch.addcmul(self.spec.bias.to(out.dtype), self.weight, out)
 
-    @property
-    def beta(self) -> Tensor:
-        """Of the rank-one form `N N^T = diag(w) (P / s^2 + beta c c^T) diag(w)`, (..., T, 1)."""
-        inverse, width = self.scale**-2, self.point.shape[-1]
+    @cached_property
+    def inverse(self) -> Tensor:
+        """1 / s^2 at each position, (..., T)."""
+        return self.scale.squeeze(-1).pow(-2)
+
+    @cached_property
+    def beta(self) -> Tensor | None:
+        """Of `N N^T = diag(w) (P / s^2 + beta c c^T) diag(w)`, (..., T); None where s is held, for 0."""
         if self.frozen:
-            return torch.zeros_like(inverse)
-        size = self.point.square().sum(dim=-1, keepdim=True)
-        return -2.0 * inverse**2 / width + size * inverse**3 / width**2
+            return None
+        width = self.point.shape[-1]
+        size = self.point.square().sum(dim=-1)
+        return self.inverse.square() * (size * self.inverse / width**2 - 2.0 / width)
+
+    @cached_property
+    def cubed(self) -> Tensor:
+        """d s^3, (..., T, 1)."""
+        return self.point.shape[-1] * self.scale**3
 
     def mv(self, x: Tensor) -> Tensor:
         """N x."""
@@ -61,13 +76,13 @@ class NormMap:
         point, scale = self.point.unsqueeze(-3), self.scale.unsqueeze(-3)
         out = x / scale
         if not self.frozen:
-            along = (point * x).sum(dim=-1, keepdim=True) / (point.shape[-1] * scale**3)
-            out = out - point * along
+            along = (point * x).sum(dim=-1, keepdim=True) / self.cubed.unsqueeze(-3)
+            out = torch.addcmul(out, point, along, value=-1.0)
         return out
 
-    def __getitem__(self, places: list[int]) -> "NormMap":
-        """The map at some of the points."""
-        return replace(self, point=self.point[places], scale=self.scale[places])
+    def each(self, function: Callable[[Tensor], Tensor]) -> "NormMap":
+        """The map at other points, as what is known at these is."""
+        return replace(self, point=function(self.point), scale=function(self.scale))
 
 
 def held_scale(spec: Norm, x: Tensor) -> Tensor:

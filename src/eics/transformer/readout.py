@@ -12,7 +12,7 @@ from eics.operators import Dense, LinearOperator, Scaled
 from eics.transformer.blocks import to_columns, to_rows
 from eics.transformer.norm import NormMap
 from eics.transformer.spec import Transformer
-from eics.vectors import by_position
+from eics.vectors import by_coordinate, scale_by_position
 
 
 class ReadoutMap(LinearOperator):
@@ -67,7 +67,7 @@ class ReadoutMap(LinearOperator):
 
     def singular_squares(self, left: Tensor | None = None, right: Tensor | None = None) -> Tensor | None:
         """Of diag(w) P / s, the final norm where it is held: those of weights alone, scaled; in float64."""
-        scales = [self._uniform(left, self.rows), self._uniform(right, self.norm.point.shape[-1])]
+        scales = [self._uniform(left, 1), self._uniform(right, self.read.shape[1])]
         if not self.frozen or self.readout != "final_norm" or scales[0] is None or scales[1] is None:
             return None
         return self._held_squares * (scales[0] * scales[1] / self.norm.scale[:, 0].double()).square()
@@ -86,11 +86,11 @@ class ReadoutMap(LinearOperator):
 
         return self.spec.kept.get("final norm", [norm.weight], make)
 
-    def _uniform(self, scale: Tensor | None, width: int) -> Tensor | None:
+    def _uniform(self, scale: Tensor | None, length: int) -> Tensor | None:
         """Scales by coordinate as one number at the answer position, (B or 1, 1); None where they differ."""
         if scale is None:
             return torch.ones(1, 1, dtype=torch.float64, device=self.device)
-        found = by_position(scale, width)
+        found = scale_by_position(scale, length)
         if found is None or found.shape[1] == 1:
             return None if found is None else found.double()
         rows = found.expand(self.batch, -1)
@@ -103,8 +103,7 @@ class ReadoutMap(LinearOperator):
 
     def gram(self, left: Tensor | None = None, right: Tensor | None = None) -> Tensor:
         """K K^T with K the reduced map at the answer position."""
-        sides = ((left, self.rows), (right, self.cols))
-        scales = [self.read.new_ones(1, size) if scale is None else scale for scale, size in sides]
+        scales = [self.read.new_ones(1, 1) if scale is None else scale for scale in (left, right)]
         there = Scaled(self.double(), *(scale.double() for scale in scales)).at(self.answer)
         assert there is not None
         matrix = there.reduced().dense()
@@ -115,7 +114,7 @@ class ReadoutMap(LinearOperator):
         if self.rows <= self.cols or self.read.shape[1] > 1:
             return super().reduced(left)
         squared = torch.zeros(self.batch, self.cols, self.cols, dtype=torch.float64, device=self.device)
-        scale = self.left_ones() if left is None else left
+        scale = self.left_ones() if left is None else by_coordinate(left, self.rows)
         slope = torch.ones_like(self.unembed[:1, 0]) if self.slope is None else self.slope
         mean = (slope.unsqueeze(-1) * self.unembed).mean(dim=-2, keepdim=True)  # what centring takes off
         width = chunk_width(self.batch * self.cols, torch.float64)
