@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from eics.circuit import Edge
-from eics.linearize import LinearizedCircuit
+from eics.linearize import Level, LinearizedCircuit
 from eics.operators import LinearOperator
-from eics.vectors import by_vector, cat_blocks, zeros_by_vector
+from eics.vectors import by_vector, cat_blocks, rows_of, to_block, zeros_by_vector
 
 
 class PathMap(LinearOperator):
@@ -36,16 +36,16 @@ class PathMap(LinearOperator):
     def mv(self, x: Tensor) -> Tensor:
         """One sweep forwards."""
         values = self._split(x, self.sources)
-        for level in self.linearized.levels(self.swept):
+        for level in self._levels:
             values |= self.linearized.carry(level, values)
             for done in (done for node in level.nodes for done in self._last_use.get(node, ())):
                 del values[done]
-        return cat_blocks([values[node] for node in self.targets])
+        return cat_blocks([self._written(node, values[node]) for node in self.targets])
 
     def rmv(self, y: Tensor) -> Tensor:
         """One sweep backwards."""
-        cotangents = self._split(y, self.targets)
-        for _ in sweep_back(self.linearized, self.swept, cotangents):
+        cotangents = {node: self._unwritten(node, part) for node, part in self._split(y, self.targets).items()}
+        for _ in sweep_back(self.linearized, self._levels, cotangents):
             pass
         return cat_blocks(
             [
@@ -53,6 +53,24 @@ class PathMap(LinearOperator):
                 for node in self.sources
             ]
         )
+
+    @property
+    def _levels(self) -> tuple[Level, ...]:
+        return self.linearized.levels(self.swept, short=True)
+
+    def _written(self, node: str, value: Tensor) -> Tensor:
+        """A node's write, W z where z is what was carried."""
+        if node not in self.linearized.writers:
+            return value
+        weight = self.linearized.writers[node].weight
+        return to_block(rows_of(value, weight.shape[1]) @ weight.mT)
+
+    def _unwritten(self, node: str, cotangent: Tensor) -> Tensor:
+        """The transpose."""
+        if node not in self.linearized.writers:
+            return cotangent
+        weight = self.linearized.writers[node].weight
+        return to_block(rows_of(cotangent, weight.shape[0]) @ weight)
 
     def prompt(self, index: int) -> "PathMap":
         """The paths' map for one prompt."""
@@ -76,7 +94,7 @@ class PathMap(LinearOperator):
     def _most_live(self) -> int:
         """How many nodes' values a sweep holds at most."""
         live = most = len(self.sources)
-        for level in self.linearized.levels(self.swept):
+        for level in self._levels:
             live += len(level.nodes)
             most = max(most, live)
             live -= sum(len(self._last_use.get(node, ())) for node in level.nodes)
@@ -96,21 +114,21 @@ class PathMap(LinearOperator):
 
 
 def sweep_back(
-    linearized: LinearizedCircuit, nodes: Sequence[str], cotangents: dict[str, Tensor]
+    linearized: LinearizedCircuit, levels: Sequence[Level], cotangents: dict[str, Tensor]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Pulls cotangents back through `nodes` (in topological order), yielding each node with its whole one.
+    """Pulls cotangents back through `levels` (in topological order), yielding each node with its whole one.
 
     `cotangents` holds those of the targets, is used up on the way, and ends with those of the sources. A node
     that reaches a target only through edges that carry nothing has none and is passed over.
     """
-    for level in reversed(linearized.levels(nodes)):
+    for level in reversed(levels):
         here = {node: cotangents.pop(node) for node in level.nodes if node in cotangents}
         if not here:
             continue
         yield from here.items()
-        for edge, back in linearized.pull(level, here):
-            known = cotangents.get(edge.source)
-            cotangents[edge.source] = back if known is None else known + back
+        for source, back in linearized.pull(level, here):
+            known = cotangents.get(source)
+            cotangents[source] = back if known is None else known + back
 
 
 def macro_map(linearized: LinearizedCircuit) -> PathMap:

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from eics.circuit import Edge
+from eics.junctions import Images
 from eics.linearize import LinearizedCircuit, Stalk
-from eics.memory import chunk_width
 from eics.paths import sweep_back
 
 EPS = 1e-8
@@ -74,43 +74,25 @@ def propagated_c_sh(linearized: LinearizedCircuit, *, metric: str = "euclidean")
 
 
 def _edge_terms(linearized: LinearizedCircuit, metric: str) -> Iterator[Terms]:
-    """||rho a_u - a_v||^2 for each edge; all parents of all entries of a bundle go through its map in one block."""
-    for bundle in (bundle for level in linearized.levels() for bundle in level.bundles):
-        operator = bundle.operator
-        width = chunk_width(operator.batch * max(operator.rows, operator.cols), linearized.dtype)
-        most = max(len(entry.edges) for entry in bundle.entries)
-        for start in range(0, most, width):
-            edges = [entry.edges[start : start + width] for entry in bundle.entries]
-            images = bundle.mv([_parents(linearized, some, min(width, most - start), operator.cols) for some in edges])
-            for some, image in zip(edges, images, strict=True):
-                if some:
-                    yield _terms_of(some, image[:, :, : len(some)].mT, linearized, metric)
+    """||rho a_u - a_v||^2 for each edge."""
+    energies = {node: stalk.flat.square().sum(dim=1) for node, stalk in linearized.stalks.items()}
+    for junction in linearized.junctions:
+        for images in junction.images(linearized.stalks):
+            yield _terms_of(images, linearized, metric, energies)
 
 
-def _parents(linearized: LinearizedCircuit, edges: Sequence[Edge], width: int, dim: int) -> Tensor:
-    """The edges' sources as columns, (B, dim, width); zero past the last."""
-    stalks = [linearized.stalks[edge.source].flat for edge in edges]
-    like = linearized.stalks[linearized.circuit.order[0]].activation
-    stalks += [like.new_zeros(linearized.batch, dim)] * (width - len(edges))
-    return torch.stack(torch.broadcast_tensors(*stalks), dim=1).mT
-
-
-def _terms_of(edges: Sequence[Edge], images: Tensor, linearized: LinearizedCircuit, metric: str) -> Terms:
-    """The terms of edges into one node from what they predict, (B, edges, dim)."""
-    target = linearized.stalks[edges[0].target]
-    observed = target.activation.unsqueeze(1)
-    predicted = images.reshape(*images.shape[:2], *target.activation.shape[1:])
+def _terms_of(images: Images, linearized: LinearizedCircuit, metric: str, energies: dict[str, Tensor]) -> Terms:
+    """The terms of edges into one node."""
+    observed, predicted = images.observed.unsqueeze(1), images.predicted
+    target = images.edges[0].target
     if metric == "relative":
         energy = by_position(predicted) + by_position(observed)
     else:
-        own = by_position(observed).sum(dim=2)
-        energy = torch.stack([_energy(linearized, edge.source) + own[:, 0] for edge in edges], dim=1).unsqueeze(2)
-    cosine = _cosine(images, target.flat.unsqueeze(1))
-    return Terms(tuple(edges), by_position(predicted - observed), energy, target.positions, cosine)
-
-
-def _energy(linearized: LinearizedCircuit, node: str) -> Tensor:
-    return linearized.stalks[node].flat.square().sum(dim=1)
+        pairs = [energies[edge.source] + energies[target] for edge in images.edges]
+        energy = torch.stack(pairs, dim=1).unsqueeze(2)
+    cosine = _cosine(predicted.flatten(2), observed.flatten(2))
+    residual = by_position(predicted - observed)
+    return Terms(images.edges, residual, energy, linearized.stalks[target].positions, cosine)
 
 
 def _cosine(predicted: Tensor, observed: Tensor) -> Tensor:
@@ -223,7 +205,7 @@ def _carried_shares(
         for node, carried in _carried(linearized, away)
     }
     carried = dict.fromkeys(circuit.inner, torch.zeros_like(total))
-    for node, cotangent in sweep_back(linearized, circuit.inner, cotangents):
+    for node, cotangent in sweep_back(linearized, linearized.levels(), cotangents):
         carried[node] = (residuals[node] * cotangent).sum(dim=(1, 2))
     local = torch.stack([residual.square().sum(dim=(1, 2)) for residual in residuals.values()], dim=1)
     return local, _divide(torch.stack(list(carried.values()), dim=1), total.unsqueeze(1))
