@@ -21,7 +21,7 @@ from eics.kronecker_terms import KroneckerTerms
 from eics.linearize import Entry, LinearizedCircuit
 from eics.operators import LinearOperator
 from eics.sweeps import sweep_back
-from eics.vectors import by_coordinate, cat_blocks, gram64
+from eics.vectors import by_coordinate, cat_blocks, gram64, to_block
 
 
 @dataclass(frozen=True)
@@ -132,15 +132,10 @@ class AnswerPaths:
     def _from_sources(self, node: str, rows: Tensor) -> None:
         """Fills X_h: the rows of z_h at the answer position, (B, e, columns)."""
         linearized, circuit = self.linearized, self.linearized.circuit
-        cotangents: dict[str, Tensor] = {}
-        for entry in linearized.entries[node]:
-            few = entry.operator.through_few(self.places)
-            assert few is not None
-            core = few[1]
-            eye = torch.eye(core.rows, dtype=core.dtype, device=core.device)
-            _pass_on(cotangents, entry, core.rmv(eye.expand(linearized.batch, -1, -1)))
-        upstream = circuit.ancestors([node]) - {node}
-        for _ in sweep_back(linearized, [one for one in circuit.inner if one in upstream], cotangents):
+        upstream = circuit.ancestors([node])
+        chosen = [one for one in circuit.inner if one in upstream and (one != node or node in linearized.writers)]
+        cotangents = self._start(node)
+        for _ in sweep_back(linearized, linearized.levels(chosen, short=True), cotangents):
             pass
         for source, some in self._columns().items():
             stalk = linearized.stalks[source]
@@ -149,6 +144,28 @@ class AnswerPaths:
                 rows[:, :, some] = 0.0
             else:
                 rows[:, :, some] = (block if stalk.mask is None else block * stalk.weights.unsqueeze(2)).mT
+
+    def _start(self, node: str) -> dict[str, Tensor]:
+        """The unit vectors of a last node's few numbers at the answer position, as they come back to it or, where what
+        it writes is not carried as these numbers, to its parents."""
+        linearized = self.linearized
+        cotangents: dict[str, Tensor] = {}
+        if node in linearized.writers:
+            width = linearized.writers[node].weight.shape[1]
+            rows = torch.zeros(
+                linearized.batch, width, linearized.stalks[node].activation.shape[1], width,
+                dtype=linearized.dtype, device=self.places.device,
+            )  # fmt: skip
+            prompts = torch.arange(linearized.batch, device=self.places.device)
+            rows[prompts, :, self.places] = torch.eye(width, dtype=rows.dtype, device=rows.device)
+            return {node: to_block(rows)}
+        for entry in linearized.entries[node]:
+            few = entry.operator.through_few(self.places)
+            assert few is not None
+            core = few[1]
+            eye = torch.eye(core.rows, dtype=core.dtype, device=core.device)
+            _pass_on(cotangents, entry, core.rmv(eye.expand(linearized.batch, -1, -1)))
+        return {source: linearized.unwritten(source, block) for source, block in cotangents.items()}
 
     @property
     def _width(self) -> int:

@@ -14,7 +14,7 @@ count: padding, positions that the circuit leaves out and `positions="no_sink"` 
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 
@@ -23,8 +23,9 @@ from torch import Tensor
 
 from eics.circuit import Circuit, Edge, Kind, Node
 from eics.errors import OptionError
-from eics.operators import LinearOperator, Scaled, hstack
-from eics.vectors import add, cat_batches, zeros_by_vector
+from eics.junctions import Bundle, Junction, Widened
+from eics.operators import LinearOperator, Scaled, Writer, hstack
+from eics.vectors import rows_of, to_block, zeros_by_vector
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Stalk:
         mean: the reference's mean of `a_v`, (1, T, d), zero where masked. None: there is no reference.
         at_mean: what the linearized node writes where all that it reads is the reference's mean, (B or 1, T, d), zero
             where masked. None: there is no reference, or nothing enters.
+        z: what the activation is `W z` of at each position, (B, T, e), zero where masked; None where it is of nothing.
     """
 
     activation: Tensor
@@ -49,6 +51,7 @@ class Stalk:
     mask: Tensor | None = None
     mean: Tensor | None = None
     at_mean: Tensor | None = None
+    z: Tensor | None = None
 
     @property
     def flat(self) -> Tensor:
@@ -73,6 +76,11 @@ class Stalk:
     def dim(self) -> int:
         """Length of the flattened stalk, masked positions included."""
         return self.activation.shape[1] * self.activation.shape[2]
+
+    @property
+    def width(self) -> int:
+        """Numbers at one position."""
+        return self.activation.shape[2]
 
     @property
     def size(self) -> Tensor:
@@ -127,8 +135,9 @@ class Stalk:
 
     def _each(self, function: Callable[[Tensor], Tensor]) -> "Stalk":
         """The stalk with every tensor that goes by prompt changed."""
-        mask, mean, at_mean = (None if t is None else function(t) for t in (self.mask, self.mean, self.at_mean))
-        return Stalk(function(self.activation), function(self.constant), self.positions, mask, mean, at_mean)
+        others = (self.mask, self.mean, self.at_mean, self.z)
+        mask, mean, at_mean, z = (None if tensor is None else function(tensor) for tensor in others)
+        return Stalk(function(self.activation), function(self.constant), self.positions, mask, mean, at_mean, z)
 
 
 @dataclass(frozen=True)
@@ -171,39 +180,16 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Bundle:
-    """Entries whose maps are kin (heads of a layer, entered through the same port), in one operator: one product
-    serves them all. Its batch is the prompts', entry by entry."""
-
-    operator: LinearOperator
-    entries: tuple[Entry, ...]
-
-    @classmethod
-    def of(cls, entries: Sequence[Entry]) -> "Bundle":
-        """Stacks the entries' maps."""
-        first, *rest = (entry.operator for entry in entries)
-        return cls(first.stack(rest), tuple(entries))
-
-    def mv(self, blocks: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Each entry's map applied to its block."""
-        return self._apply(self.operator.mv, blocks)
-
-    def rmv(self, blocks: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Each entry's transposed map applied to its block."""
-        return self._apply(self.operator.rmv, blocks)
-
-    def _apply(self, product: Callable[[Tensor], Tensor], blocks: Sequence[Tensor]) -> Sequence[Tensor]:
-        if len(blocks) == 1:
-            return [product(blocks[0])]
-        return product(cat_batches(blocks, self.operator.batch // len(self.entries))).chunk(len(self.entries))
-
-
-@dataclass(frozen=True)
 class Level:
     """Nodes that do not read each other, computed together."""
 
     nodes: tuple[str, ...]
-    bundles: tuple[Bundle, ...]
+    junctions: tuple[Junction, ...]
+
+    @property
+    def bundles(self) -> tuple[Bundle, ...]:
+        """Of a level whose values are writes all of them: its junctions."""
+        return tuple(junction for junction in self.junctions if isinstance(junction, Bundle))
 
 
 @dataclass(frozen=True)
@@ -216,12 +202,16 @@ class LinearizedCircuit:
         entries: for each node with parents, its entries. An edge in no entry carries nothing (under `frozen`
             the pattern is held, so `<q>` and `<k>` edges do) and is left out of every term.
         linearization: `jacobian` or `frozen`.
+        shared: junctions by their entries' identities, with these entries.
     """
 
     circuit: Circuit
     stalks: Mapping[str, Stalk]
     entries: Mapping[str, tuple[Entry, ...]]
     linearization: str
+    shared: dict[tuple[int, ...], tuple[Sequence[Entry], Junction]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def batch(self) -> int:
@@ -258,24 +248,82 @@ class LinearizedCircuit:
         entries = self.entries[node]
         return hstack([entry.operator for entry in entries]) if entries else None
 
-    def levels(self, nodes: Sequence[str] | None = None) -> tuple[Level, ...]:
-        """These nodes (all with parents, if not given) in topological order, heads of a layer together."""
+    def levels(self, nodes: Sequence[str] | None = None, *, short: bool = False) -> tuple[Level, ...]:
+        """These nodes (all with parents, if not given) in topological order, heads of a layer together.
+
+        `short`: for sweeps that carry z in place of the writes `W z` of the nodes that `writers` names.
+        """
         chosen = self.circuit.inner if nodes is None else tuple(nodes)
-        if chosen not in self._levels:
-            self._levels[chosen] = tuple(self._level(names) for names in _together(chosen))
-        return self._levels[chosen]
+        if (chosen, short) not in self._levels:
+            make = self._short_level if short else self._level
+            self._levels[chosen, short] = tuple(make(names) for names in _together(chosen))
+        return self._levels[chosen, short]
 
     @cached_property
-    def _levels(self) -> dict[tuple[str, ...], tuple[Level, ...]]:
+    def _levels(self) -> dict[tuple[tuple[str, ...], bool], tuple[Level, ...]]:
         return {}
 
+    @cached_property
+    def writers(self) -> dict[str, Writer]:
+        """W of every node that something enters and that wrote `W z` at each position, z shorter than the write."""
+        known = {}
+        for node in self.circuit.inner:
+            writer = self.entries[node][0].operator.writer if self.entries[node] else None
+            z, width = self.stalks[node].z, self.stalks[node].width
+            if writer is not None and z is not None and z.shape[2] < width:
+                known[node] = writer
+        return known
+
+    def written(self, node: str, value: Tensor) -> Tensor:
+        """A node's write, W z where z is what was carried."""
+        if node not in self.writers:
+            return value
+        weight = self.writers[node].weight
+        return to_block(rows_of(value, weight.shape[1]) @ weight.mT)
+
+    def unwritten(self, node: str, cotangent: Tensor) -> Tensor:
+        """The transpose."""
+        if node not in self.writers:
+            return cotangent
+        weight = self.writers[node].weight
+        return to_block(rows_of(cotangent, weight.shape[0]) @ weight)
+
+    @property
+    def junctions(self) -> Iterator[Junction]:
+        """Those of all levels, values of `writers` carried as z."""
+        return (junction for level in self.levels(short=True) for junction in level.junctions)
+
     def _level(self, nodes: tuple[str, ...]) -> Level:
-        kin: dict[object, list[Entry]] = {}
-        for node in nodes:
-            for entry in self.entries[node]:
-                key = entry.operator.kin
-                kin.setdefault(id(entry) if key is None else key, []).append(entry)
-        return Level(nodes, tuple(Bundle.of(entries) for entries in kin.values()))
+        entries = [entry for node in nodes for entry in self.entries[node]]
+        return Level(nodes, tuple(Bundle.of(some) for some in _by_key(entries, lambda e: e.operator.kin)))
+
+    def _short_level(self, nodes: tuple[str, ...]) -> Level:
+        entries = [entry for node in nodes for entry in self.entries[node]]
+        found: list[Junction] = []
+        for some in _by_key(entries, self._short_key):
+            if some[0].target in self.writers:
+                found.append(self._made(some))
+            elif self._reads_short(some[0]):
+                found.append(Widened(some[0], self.writers))
+            else:
+                found.append(Bundle.of(some))
+        return Level(nodes, tuple(found))
+
+    def _short_key(self, entry: Entry) -> object:
+        """Of the entries that share a junction where z are carried."""
+        if entry.target in self.writers:
+            return entry.operator.home
+        return None if self._reads_short(entry) else entry.operator.kin
+
+    def _reads_short(self, entry: Entry) -> bool:
+        return any(edge.source in self.writers for edge in entry.edges)
+
+    def _made(self, entries: Sequence[Entry]) -> Junction:
+        """Once for all circuits that have these entries in common, as a narrowed one does."""
+        key = tuple(map(id, entries))
+        if key not in self.shared:
+            self.shared[key] = entries, entries[0].operator.junction(entries, self.writers, self.stalks)
+        return self.shared[key][1]
 
     def carry(self, level: Level, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """sum_u rho_{u->v} values_u: one product for an entry, however many parents share it, or for a bundle of them.
@@ -283,34 +331,23 @@ class LinearizedCircuit:
         `values` holds blocks (B, dim_u, k); gives (B, dim_v, k) for each node of the level.
         """
         carried: dict[str, Tensor] = {}
-        for bundle in level.bundles:
-            images = bundle.mv([add(values[edge.source] for edge in entry.edges) for entry in bundle.entries])
-            for entry, image in zip(bundle.entries, images, strict=True):
-                known = carried.get(entry.target)
-                carried[entry.target] = image if known is None else known + image
+        for junction in level.junctions:
+            for node, image in junction.carry(values):
+                known = carried.get(node)
+                carried[node] = image if known is None else known + image
         like = next(iter(values.values()))
         for node in level.nodes:
             if node not in carried:
                 carried[node] = zeros_by_vector(like, self.stalks[node].dim)
         return carried
 
-    def pull(self, level: Level, cotangents: Mapping[str, Tensor]) -> Iterator[tuple[Edge, Tensor]]:
-        """rho_{u->v}^T cotangent_v for each edge into the level's nodes, computed once for an entry.
+    def pull(self, level: Level, cotangents: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+        """rho_{u->v}^T cotangent_v for each edge into the level's nodes, with its source; computed once for an entry.
 
         A node without a cotangent has none; `cotangents` must hold that of one of the nodes at least.
         """
-        like = next(iter(cotangents.values()))
-        for bundle in level.bundles:
-            here = [cotangents.get(entry.target) for entry in bundle.entries]
-            if any(block is not None for block in here):
-                if any(block is None for block in here):
-                    zero = zeros_by_vector(like, bundle.operator.rows)
-                    backs = bundle.rmv([zero if block is None else block for block in here])
-                else:
-                    backs = bundle.rmv([block for block in here if block is not None])
-                for entry, back, block in zip(bundle.entries, backs, here, strict=True):
-                    if block is not None:
-                        yield from ((edge, back) for edge in entry.edges)
+        for junction in level.junctions:
+            yield from junction.pull(cotangents)
 
     def narrowed(self, targets: Sequence[str]) -> "LinearizedCircuit":
         """The same maps for sweeps to `targets` alone: a node that is read at one position of each prompt only (the
@@ -415,6 +452,15 @@ def by_position(stalk: Tensor) -> Tensor:
     """Squared norm at each position: (..., T, d) to (..., T)."""
     lengths: Tensor = torch.linalg.vector_norm(stalk, dim=-1)
     return lengths.square()
+
+
+def _by_key(entries: Sequence[Entry], key: Callable[[Entry], object]) -> Iterator[list[Entry]]:
+    """Entries with an equal key together; one without a key alone."""
+    groups: dict[object, list[Entry]] = {}
+    for entry in entries:
+        known = key(entry)
+        groups.setdefault(("alone", id(entry)) if known is None else known, []).append(entry)
+    yield from groups.values()
 
 
 def spread(mask: Tensor | None, like: Tensor) -> Tensor:

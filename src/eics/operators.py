@@ -13,14 +13,31 @@ tensor([1., 2., 1., 2.])
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from eics.memory import chunk_width
 from eics.vectors import add, by_coordinate, cat_batches, cat_blocks, rescale, scale_by_position
+
+if TYPE_CHECKING:
+    from eics.junctions import Junction
+    from eics.linearize import Entry, Stalk
+
+
+@dataclass(frozen=True)
+class Writer:
+    """W, (d, e), of a map J = (W at every position) K: what J writes can be carried as K's image, z.
+
+    `key` names W among those of its model, whatever the dtype; `origin` is the parameter that it was taken from.
+    """
+
+    weight: Tensor
+    key: Hashable
+    origin: Tensor
 
 
 class LinearOperator(ABC):
@@ -140,6 +157,30 @@ class LinearOperator(ABC):
         """The same map for readers of one position of each prompt, (B,): elsewhere it may write zero, if that is
         cheaper."""
         return self
+
+    @property
+    def writer(self) -> Writer | None:
+        """W where J = (W at every position) K; else None."""
+        return None
+
+    def after(self, read: "Sequence[tuple[Writer, Tensor]]") -> Tensor | None:  # noqa: ARG002
+        """J (W z) for writes of several nodes, z (B, T, e): (B, nodes, T, n); None where J knows no shorter way than
+        through W z."""
+        return None
+
+    @property
+    def home(self) -> object:
+        """Entries whose operators have a writer and an equal one share a junction; None for others."""
+        return None
+
+    def junction(
+        self,
+        entries: "Sequence[Entry]",  # noqa: ARG002
+        writers: Mapping[str, Writer],  # noqa: ARG002
+        stalks: "Mapping[str, Stalk]",  # noqa: ARG002
+    ) -> "Junction":
+        """From the parents of entries of one home to the nodes entered; those of `writers` as K's images."""
+        raise AssertionError(f"{type(self).__name__} has no writer")
 
     @property
     def kin(self) -> object:
@@ -496,6 +537,28 @@ class Scaled(LinearOperator):
     def written_at(self, places: Tensor) -> LinearOperator:
         """The base's, scaled."""
         return Scaled(self.base.written_at(places), self.left, self.right)
+
+    @property
+    def writer(self) -> Writer | None:
+        """The base's: a circuit's scales are masks by position."""
+        return self.base.writer
+
+    def after(self, read: "Sequence[tuple[Writer, Tensor]]") -> Tensor | None:
+        """The base's, rows scaled; only for z that are zero where the columns' scales are, and these else 1."""
+        images = self.base.after(read)
+        left = None if images is None else scale_by_position(self.left, images.shape[2])
+        return None if images is None or left is None else images * left[:, None, :, None]
+
+    @property
+    def home(self) -> object:
+        """The base's."""
+        return self.base.home
+
+    def junction(
+        self, entries: "Sequence[Entry]", writers: Mapping[str, Writer], stalks: "Mapping[str, Stalk]"
+    ) -> "Junction":
+        """The base's, which masks as the nodes' stalks do."""
+        return self.base.junction(entries, writers, stalks)
 
     @property
     def left_factor(self) -> object:

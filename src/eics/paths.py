@@ -11,7 +11,7 @@ from torch import Tensor
 
 from eics.answer_paths import AnswerPaths
 from eics.circuit import Edge
-from eics.linearize import LinearizedCircuit
+from eics.linearize import Level, LinearizedCircuit
 from eics.operators import LinearOperator
 from eics.sweeps import sweep_back
 from eics.vectors import by_vector, cat_blocks, rescale, zeros_by_vector
@@ -39,16 +39,18 @@ class PathMap(LinearOperator):
     def mv(self, x: Tensor) -> Tensor:
         """One sweep forwards."""
         values = self._split(x, self.sources)
-        for level in self.linearized.levels(self.swept):
+        for level in self._levels:
             values |= self.linearized.carry(level, values)
             for done in (done for node in level.nodes for done in self._last_use.get(node, ())):
                 del values[done]
-        return cat_blocks([values[node] for node in self.targets])
+        return cat_blocks([self.linearized.written(node, values[node]) for node in self.targets])
 
     def rmv(self, y: Tensor) -> Tensor:
         """One sweep backwards."""
-        cotangents = self._split(y, self.targets)
-        for _ in sweep_back(self.linearized, self.swept, cotangents):
+        cotangents = {
+            node: self.linearized.unwritten(node, part) for node, part in self._split(y, self.targets).items()
+        }
+        for _ in sweep_back(self.linearized, self._levels, cotangents):
             pass
         return cat_blocks(
             [
@@ -77,6 +79,10 @@ class PathMap(LinearOperator):
     def _answer(self) -> AnswerPaths | None:
         return AnswerPaths.of(self.linearized, self.swept, self.targets, self.sources)
 
+    @property
+    def _levels(self) -> tuple[Level, ...]:
+        return self.linearized.levels(self.swept, short=True)
+
     def prompt(self, index: int) -> "PathMap":
         """The paths' map for one prompt."""
         return PathMap(self.linearized.prompt(index), self.targets)
@@ -99,7 +105,7 @@ class PathMap(LinearOperator):
     def _most_live(self) -> int:
         """How many nodes' values a sweep holds at most."""
         live = most = len(self.sources)
-        for level in self.linearized.levels(self.swept):
+        for level in self._levels:
             live += len(level.nodes)
             most = max(most, live)
             live -= sum(len(self._last_use.get(node, ())) for node in level.nodes)

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from eics.circuit import Edge
-from eics.linearize import Entry, LinearizedCircuit, Stalk, by_position
-from eics.memory import chunk_width
+from eics.junctions import Images
+from eics.linearize import LinearizedCircuit, Stalk, by_position
 from eics.sweeps import sweep_back
 from eics.tensors import sent
 from eics.vectors import add
@@ -32,10 +32,10 @@ class Terms:
 
     `residual` is (B, n, T). `energy` is (B, n, T) where the metric goes by position, else (B, n, 1), or None where it
     is known of all edges together. `cosine`, (B, n), is that of `rho a_u` and `a_v` over all positions, nan where one
-    of them is zero; None for a node. A name of None fills up a block and does not count.
+    of them is zero; None for a node.
     """
 
-    names: tuple[Edge | str | None, ...]
+    names: tuple[Edge | str, ...]
     residual: Tensor
     energy: Tensor | None
     positions: Tensor | None
@@ -97,83 +97,50 @@ def propagated_c_sh(linearized: LinearizedCircuit, *, metric: str = "euclidean")
 def _edge_terms(
     linearized: LinearizedCircuit, metric: str, carried: dict[str, Tensor] | None = None
 ) -> Iterator[Terms]:
-    """||rho a_u - a_v||^2 for each edge; all parents of all entries of a bundle go through its map in one block.
-
-    `carried`, where it is given, gets the sum over each node's edges.
-    """
-    for bundle in (bundle for level in linearized.levels() for bundle in level.bundles):
-        operator = bundle.operator
-        width = chunk_width(operator.batch * max(operator.rows, operator.cols), linearized.dtype)
-        most = max(len(entry.edges) for entry in bundle.entries)
-        for start in range(0, most, width):
-            edges = [entry.edges[start : start + width] for entry in bundle.entries]
-            block = _parents(linearized, edges, min(width, most - start), operator.cols)
-            images = operator.mv(block)
-            if carried is not None:
-                for entry, sums in zip(bundle.entries, images.sum(dim=2).chunk(len(edges)), strict=True):
-                    known = carried.get(entry.target)
-                    carried[entry.target] = sums if known is None else known + sums
-            yield _terms_of(bundle.entries, edges, images, linearized, metric)
+    """||rho a_u - a_v||^2 for each edge. `carried`, where it is given, gets the sum over each node's edges."""
+    observed = {} if carried is None else _short_columns(linearized)
+    for junction in linearized.junctions:
+        written = True
+        for images in junction.images(linearized.stalks):
+            written = images.written
+            if carried is not None and written:
+                _count_in(carried, images.edges[0].target, images.predicted.sum(dim=1).flatten(1))
+            yield _terms_of(images, linearized, metric)
+        if carried is not None and not written:
+            for node, value in junction.carry(observed):
+                _count_in(carried, node, linearized.written(node, value).squeeze(2))
 
 
-def _parents(linearized: LinearizedCircuit, edges: Sequence[Sequence[Edge]], width: int, dim: int) -> Tensor:
-    """The sources of each entry's edges as columns, entry by entry along the batch, (entries*B, dim, width); zero past
-    the last."""
-    stalks, batch = linearized.stalks, linearized.batch
-    zero = stalks[linearized.circuit.order[0]].activation.new_zeros(1, 1).expand(batch, dim)
-    flat = [
-        stalks[some[place].source].flat.expand(batch, -1) if place < len(some) else zero
-        for some in edges
-        for place in range(width)
-    ]
-    if len(edges) == 1:
-        return torch.stack(flat, dim=1).mT
-    by_entry = torch.stack(flat).view(len(edges), width, batch, dim)
-    return by_entry.transpose(1, 2).reshape(-1, width, dim).mT
+def _count_in(carried: dict[str, Tensor], node: str, block: Tensor) -> None:
+    known = carried.get(node)
+    carried[node] = block if known is None else known + block
 
 
-def _terms_of(
-    entries: Sequence[Entry],
-    edges: Sequence[Sequence[Edge]],
-    images: Tensor,
-    linearized: LinearizedCircuit,
-    metric: str,
-) -> Terms:
-    """The terms of each entry's edges from what they predict, (entries*B, dim, width)."""
-    targets = [linearized.stalks[entry.target] for entry in entries]
-    observed = _stack([target.activation for target in targets]).unsqueeze(2)  # (entries, B, 1, T, d)
-    width, (length, size) = images.shape[2], observed.shape[3:]
-    predicted = images.mT.reshape(len(entries), -1, width, length, size)
-    residual = _length(predicted - observed).square()
-    lengths = _length(predicted)  # (entries, B, width, T)
-    unit = observed.flatten(3) / _stack([target.norm for target in targets])[..., None, None]  # nothing overflows
-    cosine = (predicted.flatten(3) * unit).sum(dim=3) / _length(lengths)
-    energy = None
-    if metric == "relative":
-        energy = lengths.square() + _stack([target.squares for target in targets]).unsqueeze(2)
-    names = tuple(some[place] if place < len(some) else None for some in edges for place in range(width))
-    return Terms(
-        names,
-        _by_prompt(residual),
-        None if energy is None else _by_prompt(energy),
-        targets[0].positions,
-        _by_prompt(cosine).clamp(-1.0, 1.0),
-    )
+def _short_columns(linearized: LinearizedCircuit) -> dict[str, Tensor]:
+    """The observed activations as blocks of one vector, z of those that are carried so."""
+    found = {}
+    for node, stalk in linearized.stalks.items():
+        value = stalk.z if node in linearized.writers else stalk.activation
+        assert value is not None
+        found[node] = value.flatten(1).unsqueeze(2)
+    return found
 
 
-def _stack(tensors: Sequence[Tensor]) -> Tensor:
-    return tensors[0].unsqueeze(0) if len(tensors) == 1 else torch.stack(tuple(tensors))
+def _terms_of(images: Images, linearized: LinearizedCircuit, metric: str) -> Terms:
+    """The terms of edges from what they predict."""
+    predicted, observed = images.predicted, images.observed
+    lengths = _length(predicted)  # (B, edges, T)
+    unit = observed.flatten(2) / _length(observed.flatten(2)).unsqueeze(-1)  # nothing overflows
+    cosine = (predicted.flatten(2) * unit).sum(dim=2) / _length(lengths)
+    energy = lengths.square() + by_position(observed) if metric == "relative" else None
+    positions = linearized.stalks[images.edges[0].target].positions
+    return Terms(images.edges, by_position(predicted - observed), energy, positions, cosine.clamp(-1.0, 1.0))
 
 
 def _length(vectors: Tensor) -> Tensor:
     """Norms over the last axis."""
     lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1)
     return lengths
-
-
-def _by_prompt(by_entry: Tensor) -> Tensor:
-    """(entries, B, width, ...) to (B, entries*width, ...)."""
-    return by_entry.transpose(0, 1).flatten(1, 2)
 
 
 def _joint_terms(linearized: LinearizedCircuit, carried: Mapping[str, Tensor], metric: str) -> Iterator[Terms]:
@@ -219,7 +186,7 @@ def _combine(terms: Sequence[Terms], metric: str, energy: Tensor | None = None) 
     cosines = [term.cosine for term in joined if term.cosine is not None]
     return SheafTerm(
         c_sh=c_sh,
-        names=tuple(name for term in joined for name in term.names if name is not None),
+        names=tuple(name for term in joined for name in term.names),
         residual=residual,
         share=_divide(residual, total.unsqueeze(1)),
         first_position=_first_position(ratios, [term.positions for term in joined], total),
@@ -228,22 +195,16 @@ def _combine(terms: Sequence[Terms], metric: str, energy: Tensor | None = None) 
 
 
 def _joined(terms: Sequence[Terms]) -> Terms:
-    """Terms of stalks of one kind as one, without those that fill up blocks."""
-    first, names = terms[0], [name for term in terms for name in term.names]
-    kept = [place for place, name in enumerate(names) if name is not None]
-    places = None if len(kept) == len(names) else sent(kept, first.residual.device)
+    """Terms of stalks of one kind as one."""
 
     def side_by_side(tensors: Sequence[Tensor | None]) -> Tensor | None:
         known = [tensor for tensor in tensors if tensor is not None]
-        if not known:
-            return None
-        whole = known[0] if len(known) == 1 else torch.cat(known, dim=1)
-        return whole if places is None else whole.index_select(1, places)
+        return None if not known else known[0] if len(known) == 1 else torch.cat(known, dim=1)
 
     residual = side_by_side([term.residual for term in terms])
     assert residual is not None
     energy, cosine = (side_by_side([getattr(term, name) for term in terms]) for name in ("energy", "cosine"))
-    return Terms(tuple(names[place] for place in kept), residual, energy, first.positions, cosine)
+    return Terms(tuple(name for term in terms for name in term.names), residual, energy, terms[0].positions, cosine)
 
 
 def _energy(linearized: LinearizedCircuit) -> Tensor:
@@ -314,7 +275,7 @@ def _carried_shares(
         for node, carried in _carried(linearized, away)
     }
     carried = dict.fromkeys(circuit.inner, torch.zeros_like(total))
-    for node, cotangent in sweep_back(linearized, circuit.inner, cotangents):
+    for node, cotangent in sweep_back(linearized, linearized.levels(), cotangents):
         carried[node] = (residuals[node] * cotangent).sum(dim=(1, 2))
     local = torch.stack([residual.square().sum(dim=(1, 2)) for residual in residuals.values()], dim=1)
     return local, _divide(torch.stack(list(carried.values()), dim=1), total.unsqueeze(1))

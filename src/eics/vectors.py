@@ -63,6 +63,17 @@ def add(terms: Iterator[Tensor]) -> Tensor:
     return total
 
 
+def rows_of(block: Tensor, width: int) -> Tensor:
+    """A block (B, T*width, k) position by position, (B, k, T, width); no copy of a block laid out vector by vector."""
+    rows: Tensor = block.mT.unflatten(2, (-1, width))
+    return rows
+
+
+def to_block(rows: Tensor) -> Tensor:
+    """Rows (B, k, T, width) as a block (B, T*width, k), laid out vector by vector."""
+    return rows.flatten(2).mT
+
+
 def gram64(matrix: Tensor) -> Tensor:
     """M M^T in float64, (..., m, n) to (..., m, m), some columns at a time; of a large one the blocks on and below the
     diagonal, seven twelfths of the product."""

@@ -59,24 +59,30 @@ class _Norms:
 
     def _with_queries(self, u: Tensor) -> Tensor:
         """What queries add where a position reads itself, (H, B, T)."""
-        b = self.terms.b
-        sb = project(b.mT, self.s).mT  # S is symmetric
-        p = self.p["q"]
-        bp = (b @ p.unsqueeze(-1)).squeeze(-1)
-        total = (project(sb, self.terms.gram("qq")) * b).sum(dim=(-2, -1)) * self.inverse
-        total = total + self.beta * self._form(bp, bp)
-        sbp = (sb @ p.unsqueeze(-1)).squeeze(-1)
+        queries, p = self.terms.queries, self.p["q"].unsqueeze(-1)  # B_t = u_t^T queries_t, by its factors (T, S, e)
+        su, along = project(u, self.s), queries @ p
+        total = self._trace(u, su, queries) * self.inverse
+        bp, sbp = ((one.mT @ along).squeeze(-1) for one in (u, su))
+        total = total + self.beta * (bp * sbp).sum(dim=-1)
         if "v" in self.through:
-            cross = (sb * self.terms.gram("vq")[:, None, None]).sum(dim=(-2, -1)) * self.inverse
+            cross = (project(queries, self.terms.gram("qv")) * su).sum(dim=(-2, -1)) * self.inverse
             cross = cross + self.beta * (sbp * self.p["v"]).sum(dim=-1)
             total = total + 2.0 * self.terms.pattern.diagonal(dim1=-2, dim2=-1) * cross
         if "k" in self.through:
             own, keys = (x.diagonal(dim1=-3, dim2=-2).mT for x in (u, self.terms.keys))  # s = t: (H, B, T, e)
-            met = project(keys, self.terms.gram("kq"))
-            read = (sb @ met.unsqueeze(-1)).squeeze(-1) * self.inverse.unsqueeze(-1)
+            met = queries @ project(keys, self.terms.gram("kq")).unsqueeze(-1)
+            read = (su.mT @ met).squeeze(-1) * self.inverse.unsqueeze(-1)
             read = read + (self.beta * (keys * self.p["k"]).sum(dim=-1)).unsqueeze(-1) * sbp
             total = total + 2.0 * (own * read).sum(dim=-1)
         return total
+
+    def _trace(self, u: Tensor, su: Tensor, queries: Tensor) -> Tensor:
+        """tr(S B G B^T) with B = u^T queries, (H, B, T), by whichever is smaller of B and the Gram matrices of its
+        factors: `sum (u S u^T) * (queries G queries^T)`."""
+        gram = self.terms.gram("qq")
+        if u.shape[-2] < u.shape[-1]:
+            return ((su @ u.mT) * (project(queries, gram) @ queries.mT)).sum(dim=(-2, -1))
+        return (project(su.mT @ queries, gram) * (u.mT @ queries)).sum(dim=(-2, -1))
 
     def _form(self, one: Tensor, two: Tensor) -> Tensor:
         return (project(one, self.s) * two).sum(dim=-1)

@@ -5,14 +5,15 @@
 and under `frozen` (A held) only `A dv`. An entry through one port has that port's differential alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from eics.memory import memory_bound
-from eics.operators import Kronecker, LinearOperator
+from eics.operators import Kronecker, LinearOperator, Writer
 from eics.transformer.attention import AttentionState, Held, pick, rotate
 from eics.transformer.blocks import project, to_columns, to_rows
 from eics.transformer.head_grams import head_grams, kronecker_squares
@@ -22,6 +23,10 @@ from eics.transformer.head_updates import head_update
 from eics.transformer.norm import NormMap
 from eics.vectors import add, by_coordinate, scale_by_position
 
+if TYPE_CHECKING:
+    from eics.junctions import Junction
+    from eics.linearize import Entry, Stalk
+
 
 class HeadMap(LinearOperator):
     """Linear maps of heads of one layer from the residual stream to their writes, through all ports or one.
@@ -30,13 +35,13 @@ class HeadMap(LinearOperator):
     """
 
     def __init__(self, state: AttentionState, places: Sequence[int], port: str | None) -> None:
-        """`places` are places in `state.heads`."""
+        """`places` are places in `state.heads`; `port` names one or several, None: all."""
         self.state, self.places, self.port = state, tuple(places), port
         _, length, width = state.read.shape
         self.shape = (len(places), *state.read.shape)  # H, B, T, d
         self.batch, self.rows, self.cols = self.shape[0] * self.shape[1], length * width, length * width
         self.dtype, self.device = state.read.dtype, state.read.device
-        self.through = {port} if port else ({"v"} if state.frozen else {"q", "k", "v"})
+        self.through = set(port) if port else ({"v"} if state.frozen else {"q", "k", "v"})
 
     @cached_property
     def held(self) -> Held:
@@ -104,13 +109,16 @@ class HeadMap(LinearOperator):
         """`rmv` through each port apart, (H, B, T, d), for one cotangent (B, T, d) of all heads alike."""
         back = project(cotangent[None, :, None], self.w_o)
         width = back.shape[-1]
-        for place, (port, rows) in enumerate(self._ports_back(back)):
+        for place, (port, rows) in enumerate(self.from_z(back)):
             some = slice(place * width, (place + 1) * width)
             yield port, self._unread(rows, self.w_in[:, some], self.along[..., some]).squeeze(2)
 
     def z_change(self, x: Tensor) -> Tensor:
         """dz, (H, B, k, T, e), for a block (H*B, T*d, k)."""
-        read = self._read(self.by_head(to_rows(x, self.state.read)))
+        return self.z_from(self._read(self.by_head(to_rows(x, self.state.read))))
+
+    def z_from(self, read: dict[str, Tensor]) -> Tensor:
+        """dz, (H, B, k, T, e), from the changes of what is read through each port, of that shape too."""
         terms = []
         if "v" in read:
             terms.append(self.held.pattern.unsqueeze(2) @ read["v"])
@@ -120,7 +128,7 @@ class HeadMap(LinearOperator):
 
     def z_back(self, back: Tensor) -> Tensor:
         """The transpose of `z_change`: (H, B, k, T, e) to (H*B, T*d, k)."""
-        rows = torch.cat([rows for _, rows in self._ports_back(back)], dim=-1)
+        rows = torch.cat([rows for _, rows in self.from_z(back)], dim=-1)
         return to_columns(self._unread(rows, self.w_in, self.along).flatten(0, 1))
 
     def _read(self, rows: Tensor) -> dict[str, Tensor]:
@@ -140,7 +148,7 @@ class HeadMap(LinearOperator):
             return out
         return torch.addcmul(out, norm.point.unsqueeze(1), (rows * along).sum(dim=-1, keepdim=True), value=-1.0)
 
-    def _ports_back(self, back: Tensor) -> Iterator[tuple[str, Tensor]]:
+    def from_z(self, back: Tensor) -> Iterator[tuple[str, Tensor]]:
         """What each port gets of a cotangent of z, before its weights: (H, B, k, T, e), in the order of `ports`."""
         held = self.held
         if self.through & {"q", "k"}:
@@ -265,6 +273,27 @@ class HeadMap(LinearOperator):
             lambda: head_norms_squared(HeadTerms(self.state, self.state.held, self.state.heads, self.through)),
         )
         return pick(of_all, self.places)
+
+    @property
+    def writer(self) -> Writer | None:
+        """W_O of a single head, where no norm follows."""
+        if self.state.post is not None or len(self.places) > 1:
+            return None
+        spec = self.state.spec
+        return Writer(self.w_o[0], (id(spec), self.state.heads[self.places[0]]), spec.w_o)
+
+    @property
+    def home(self) -> object:
+        """Its layer, whatever the port."""
+        return id(self.state)
+
+    def junction(
+        self, entries: "Sequence[Entry]", writers: Mapping[str, Writer], stalks: "Mapping[str, Stalk]"
+    ) -> "Junction":
+        """By virtual weights (`eics.transformer.head_junction`)."""
+        from eics.transformer.head_junction import HeadJunction
+
+        return HeadJunction(entries, writers, stalks)
 
     @property
     def left_factor(self) -> object:

@@ -151,7 +151,7 @@ class _Linearizer:
         length = activation.shape[1]
         if length not in self._positions:
             self._positions[length] = torch.arange(length, device=activation.device)
-        stalk = Stalk(activation, constant, self._positions[length], None, mean, at_mean)
+        stalk = Stalk(activation, constant, self._positions[length], None, mean, at_mean, self.z(node))
         return stalk if self.mask is None else stalk.masked(self.mask)
 
     def zeros(self, like: Tensor) -> Tensor:
@@ -192,6 +192,18 @@ class _Linearizer:
             return state.final[rows, state.answer].unsqueeze(1)
         assert state.logits is not None
         return self.readout_map().select(state.logits).unsqueeze(1)
+
+    def z(self, node: Node) -> Tensor | None:
+        """A head's z as it was observed, (B, T, e), where its write is `W_O z` and nothing was done to it."""
+        if node.kind is not Kind.HEAD:
+            return None
+        assert node.layer is not None
+        assert node.head is not None
+        spec = self.spec.blocks[node.layer].attention
+        change = self.state.applied.heads.get(node.layer, {}).get(node.head)
+        if spec.post_norm is not None or (change is not None and bool(change.any())):
+            return None
+        return by_head(self.state.z[node.layer], spec.heads)[node.head]
 
     def head_writes(self, layer: int) -> Tensor:
         """What the circuit's heads of a layer wrote, (H, B, T, d)."""

@@ -13,12 +13,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from eics.operators import LinearOperator
-from eics.transformer.blocks import mix, to_columns, to_rows
+from eics.operators import LinearOperator, Writer
+from eics.transformer.blocks import mix, project, to_columns, to_rows
 from eics.transformer.mlp_norms import mlp_norms_squared
 from eics.transformer.norm import NormMap, derivative
 from eics.transformer.spec import MLP
 from eics.vectors import gram64, scale_by_position
+
+_TOGETHER = 8
+"""Parents whose hidden layers go through W_out at once: more rows make a product no faster, and take more memory."""
 
 
 class MLPMap(LinearOperator):
@@ -98,6 +101,57 @@ class MLPMap(LinearOperator):
             hidden = hidden + mix(normed, self.w_gate.mT) * self.by_gate.unsqueeze(1)
         out = mix(hidden, self.w_out.mT)
         return to_columns(out if self.post is None else self.post.mv(out))
+
+    def after(self, read: Sequence[tuple[Writer, Tensor]]) -> Tensor | None:
+        """Norm and W_in after W_O in one: `W_in diag(w) P W_O`, (hidden, e), depends on weights alone.
+
+        By the rank-one form of the norm's Jacobian, with `p = W_in diag(w) c`,
+        `W_in N W_O z = (W_in diag(w) P W_O z) / s - p (c . W_O z) / (d s^3)`. None where these matrices would be larger
+        than the MLP's own.
+        """
+        if sum(writer.weight.shape[1] for writer, _ in read) > 2 * self.read.shape[2]:
+            return None
+        images = []
+        for start in range(0, len(read), _TOGETHER):
+            some = read[start : start + _TOGETHER]
+            hidden = self._hidden_after(some, "u")
+            if self.by_gate is not None:
+                hidden += self._hidden_after(some, "g")
+            images.append(mix(hidden, self.w_out.mT))  # (nodes, B, T, d)
+        out = torch.cat(images).transpose(0, 1)
+        return out if self.post is None else self.post.mv(out)
+
+    def _hidden_after(self, read: Sequence[tuple[Writer, Tensor]], side: str) -> Tensor:
+        """The hidden layer's change from one of its sides, (nodes, B, T, hidden)."""
+        weight, bias, value, gain = {
+            "u": (self.w_in, self.spec.b_in, self.up, self.by_up),
+            "g": (self.w_gate, self.spec.b_gate, self.gate, self.by_gate),
+        }[side]
+        assert weight is not None
+        assert gain is not None
+        norm, writers = self.norm, [writer for writer, _ in read]
+        z = torch.stack([z.expand(self.batch, -1, -1) for _, z in read])  # (nodes, B, T, e)
+        hidden = project(z, self._virtual(side, weight, writers)).mul_(gain / norm.scale)
+        if not norm.frozen:
+            assert value is not None
+            along = self.along(weight, value, bias) * gain / (norm.point.shape[-1] * norm.scale**3)
+            point = mix(norm.point, torch.cat([writer.weight for writer in writers], dim=1))
+            points = point.unflatten(-1, (len(writers), -1)).movedim(-2, 0)
+            hidden.addcmul_(along, (z * points).sum(dim=-1, keepdim=True), value=-1.0)
+        return hidden
+
+    def _virtual(self, side: str, weight: Tensor, writers: Sequence[Writer]) -> Tensor:
+        """(W diag(w) P W_O)^T of each, (nodes, e, hidden); kept."""
+
+        def make() -> Tensor:
+            gained = weight * self.norm.weight
+            gained = gained - gained.mean(dim=1, keepdim=True) if self.norm.spec.centred else gained
+            return torch.stack([writer.weight.mT @ gained.mT for writer in writers])
+
+        name = (side, tuple(writer.key for writer in writers), self.dtype)
+        origins = [self.spec.w_in if side == "u" else self.spec.w_gate, self.spec.norm.weight]
+        weights = [w for w in (*origins, *(writer.origin for writer in writers)) if w is not None]
+        return self.spec.kept.get(name, weights, make)
 
     def rmv(self, y: Tensor) -> Tensor:
         """The same road back."""

@@ -4,11 +4,13 @@
 `tokens`: the centred logits of a list of token ids.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from eics.memory import chunk_width
-from eics.operators import Dense, LinearOperator, Scaled
+from eics.operators import Dense, LinearOperator, Scaled, Writer
 from eics.transformer.blocks import to_columns, to_rows
 from eics.transformer.norm import NormMap
 from eics.transformer.spec import Transformer
@@ -44,10 +46,18 @@ class ReadoutMap(LinearOperator):
         """The answer's row, norm, unembedding, centring."""
         rows = to_rows(x, self.read).expand(self.batch, -1, -1, -1)
         at_answer = rows[torch.arange(self.batch, device=self.device), :, self.answer]  # (B, k, d)
+        return self._image(at_answer).mT
+
+    def after(self, read: Sequence[tuple[Writer, Tensor]]) -> Tensor:
+        """W_O at the answer's row only."""
+        prompts = torch.arange(self.batch, device=self.device)
+        writes = [z[prompts, self.answer] @ writer.weight.mT for writer, z in read]
+        return self._image(torch.stack(writes, dim=1)).unsqueeze(2)
+
+    def _image(self, at_answer: Tensor) -> Tensor:
+        """From (B, k, d) to (B, k, rows)."""
         out = self.norm.mv(at_answer.unsqueeze(2)).squeeze(2)
-        if self.readout != "final_norm":
-            out = self.select(self._sloped(out @ self.unembed.mT))
-        return out.mT
+        return out if self.readout == "final_norm" else self.select(self._sloped(out @ self.unembed.mT))
 
     def rmv(self, y: Tensor) -> Tensor:
         """Back into the answer's row; zero elsewhere."""
