@@ -1,6 +1,7 @@
 """Prompts on a circuit of a model: tokens, one forward pass a batch, then Algorithm 1 for each configuration."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any
@@ -209,7 +210,7 @@ def _score_one_way(
     job: _Job, state: ForwardState, items: Sequence[Item], options: Options, calibration: AlphaCalibration | None
 ) -> Scores:
     try:
-        with torch.no_grad(), memory_limit(options.memory, job.model.device):
+        with torch.no_grad(), memory_limit(options.memory, job.model.device), _products(job.model, options):
             names = [prompt.id for prompt, _ in items]
             linearized = job.linearize(state, options)
             scores = score_batch(linearized, options, names, calibration)
@@ -221,6 +222,22 @@ def _score_one_way(
         if len(items) > 1:
             raise
         return Scores([job.failed_one(items[0][0], str(error), options)])
+
+
+@contextmanager
+def _products(model: Model, options: Options) -> Iterator[None]:
+    """For `fast` on a GPU and a model in half precision, products of float32 numbers rounded to 11 bits (TF32).
+
+    The weights have no more than that, and what was observed was computed with 8 (bfloat16): the rounding is below what
+    is known. Every sum is in float32 still. The norms that `fast` compares are its only numbers without another error.
+    """
+    half = model.transformer.unembed.dtype.itemsize < 4 and options.mode == "fast" and model.device.type == "cuda"
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = half or before
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def _finish(job: _Job, score: Score, item: Item, state: ForwardState, options: Options, row: int) -> Score:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
+from weakref import ReferenceType
 
 import torch
 from torch import Tensor
@@ -50,6 +51,7 @@ class AttentionState:
         self.heads = tuple(range(spec.heads) if heads is None else heads)
         self.norm = NormMap.at(spec.norm, read, frozen)
         self.post = held_scale(spec.post_norm, summed) if spec.post_norm and summed is not None else None
+        self.siblings: list[ReferenceType[AttentionState]] = []  # of all layers at the same pass; none keeps another
         self._known: dict[Hashable, Any] = {}
 
     def once(self, name: Hashable, make: Callable[[], _Found]) -> _Found:

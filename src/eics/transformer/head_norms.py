@@ -20,7 +20,7 @@ class _Norms:
     def __init__(self, terms: HeadTerms) -> None:
         self.terms, self.through = terms, terms.through
         self.inverse, self.beta, self.p = terms.inverse, terms.beta, terms.p
-        self.s = terms.gram("oo")
+        self.s = terms.gram("oo") if terms.through != {"v"} or not terms.norm.frozen else terms.value_trace
 
     def by_position(self) -> Tensor:
         """The terms through the ports that are there."""
@@ -35,13 +35,8 @@ class _Norms:
 
     def _vv(self) -> Tensor:
         """tr(S W_V N N^T W_V^T) at each position read, (H, B, S)."""
-        terms, spec = self.terms, self.terms.state.spec
-        trace = spec.kept.get(
-            (tuple(terms.heads), "trace", terms.norm.weight.dtype),
-            spec.weights,
-            lambda: (self.s * terms.gram("vv").mT).sum(dim=(-2, -1))[:, None, None],
-        )
-        if terms.norm.frozen:
+        trace = self.terms.value_trace
+        if self.terms.norm.frozen:
             return trace * self.inverse
         return trace * self.inverse + self.beta * self._form(self.p["v"], self.p["v"])
 

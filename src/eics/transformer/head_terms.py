@@ -68,6 +68,15 @@ class HeadTerms:
         )
 
     @property
+    def value_trace(self) -> Tensor:
+        """tr(W_O^T W_O G_vv), (H, 1, 1): of weights alone, and kept."""
+        return self.state.spec.kept.get(
+            (tuple(self.heads), "trace", self.norm.weight.dtype),
+            self.state.spec.weights,
+            lambda: (self.gram("oo") * self.gram("vv").mT).sum(dim=(-2, -1))[:, None, None],
+        )
+
+    @property
     def factor(self) -> Tensor:
         """R in W_O = Q R, (H, e, e): of weights alone, and kept."""
         spec, dtype = self.state.spec, self.norm.weight.dtype
@@ -104,6 +113,45 @@ class HeadTerms:
         """Rotated and normed back, for (H, B, place, others, e)."""
         rows = rotate(wide.transpose(-3, -2), self.state.rotation, back=True)  # (H, B, others, place, e)
         return (rows if norm is None else norm.rmv(rows)).transpose(-3, -2)
+
+
+class JoinedTerms(HeadTerms):
+    """The terms of heads of several layers whose queries and keys are treated alike: one operation for all of them."""
+
+    def __init__(self, some: Sequence[HeadTerms]) -> None:
+        first = some[0]
+        self.some, self.state, self.through, self.norm = some, first.state, first.through, first.norm
+        query, key, pattern, value = (
+            torch.cat([getattr(terms.held, name) for terms in some]) for name in ("query", "key", "pattern", "value")
+        )
+        slopes = [terms.held.slope for terms in some if terms.held.slope is not None]
+        self.held = Held(query, key, pattern, torch.cat(slopes) if slopes else None, value, None, None)
+        self.pattern = pattern
+        self.inverse, self.beta = (
+            torch.cat([getattr(t, name).expand(len(t.heads), *t.inverse.shape) for t in some])
+            for name in ("inverse", "beta")
+        )
+        self.p = {name: torch.cat([terms.p[name] for terms in some]) for name in first.p}
+
+    @staticmethod
+    def alike(one: AttentionState, other: AttentionState) -> bool:
+        """Whether the terms of two layers can be joined."""
+        specs = one.spec, other.spec
+        plain = all(spec.q_norm is None and spec.k_norm is None and spec.post_norm is None for spec in specs)
+        rotations = [(None, None) if state.rotation is None else state.rotation for state in (one, other)]
+        turned = all(a is b for a, b in zip(*rotations, strict=True))
+        shapes = one.read.shape == other.read.shape and specs[0].w_o.shape[1:] == specs[1].w_o.shape[1:]
+        numbers = specs[0].scale == specs[1].scale and specs[0].softcap == specs[1].softcap
+        return plain and turned and shapes and numbers
+
+    def gram(self, pair: str) -> Tensor:
+        """Layer by layer."""
+        return torch.cat([terms.gram(pair) for terms in self.some])
+
+    @property
+    def value_trace(self) -> Tensor:
+        """Layer by layer."""
+        return torch.cat([terms.value_trace for terms in self.some])
 
 
 def _kept(spec: Attention, head: int, pair: str, gain: Tensor, centred: bool) -> Tensor:

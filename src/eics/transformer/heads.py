@@ -18,7 +18,7 @@ from eics.transformer.attention import AttentionState, Held, pick, rotate
 from eics.transformer.blocks import project, to_columns, to_rows
 from eics.transformer.head_grams import head_grams, kronecker_squares
 from eics.transformer.head_norms import head_norms_squared
-from eics.transformer.head_terms import HeadTerms
+from eics.transformer.head_terms import HeadTerms, JoinedTerms
 from eics.transformer.head_updates import head_update
 from eics.transformer.norm import NormMap
 from eics.vectors import add, by_coordinate, scale_by_position
@@ -265,14 +265,25 @@ class HeadMap(LinearOperator):
         if self.batch > 1 and self.batch * pairs * self.dtype.itemsize > memory_bound():
             single = [self.prompt(index)._norms_squared for index in range(self.batch)]
             return torch.cat([one for one in single if one is not None]).view(*self.shape[:3], -1)
-        every = range(len(self.state.heads))
-        if len(every) * self.shape[1] * pairs * self.dtype.itemsize > memory_bound():
+        room = memory_bound() // max(1, self.shape[1] * pairs * self.dtype.itemsize)  # heads at a time
+        if len(self.state.heads) > room:
             return head_norms_squared(self.terms)
-        of_all = self.state.once(
-            ("norms", self.ports),
-            lambda: head_norms_squared(HeadTerms(self.state, self.state.held, self.state.heads, self.through)),
-        )
+        of_all = self.state.once(("norms", self.ports), lambda: self._norms_of_all(room))
         return pick(of_all, self.places)
+
+    def _norms_of_all(self, room: int) -> Tensor:
+        """Those of all heads of the layer; of all layers alike at once, for so many heads, and kept for them."""
+        known = [sibling() for sibling in self.state.siblings]
+        states = [state for state in known if state is not None and JoinedTerms.alike(self.state, state)]
+        if self.state not in states or sum(len(state.heads) for state in states) > room:
+            states = [self.state]
+        every = [HeadTerms(state, state.held, state.heads, self.through) for state in states]
+        norms = head_norms_squared(every[0] if len(every) == 1 else JoinedTerms(every))
+        found = dict(zip(states, norms.split([len(state.heads) for state in states]), strict=True))
+        for state, own in found.items():
+            state.once(("norms", self.ports), own.clone)
+        mine: Tensor = found[self.state]
+        return mine
 
     @property
     def writer(self) -> Writer | None:

@@ -18,6 +18,7 @@ those of mean ablation are (`eics.discovery.reference`), so that prompts of ever
 
 from dataclasses import dataclass
 from functools import cached_property
+from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor
@@ -63,6 +64,7 @@ class _Linearizer:
         self.run, self.state, self.frozen = run, run.state, frozen
         self.spec = run.state.model.transformer
         self.attentions: dict[int, AttentionState] = {}
+        self._siblings: list[ReferenceType[AttentionState]] = []
         self._head_writes: dict[int, Tensor] = {}
         self._maps: dict[tuple[str, str | None], LinearOperator] = {}
         self.mask = run.state.mask
@@ -138,6 +140,8 @@ class _Linearizer:
                 self.frozen,
                 self.heads[layer],
             )
+            self._siblings.append(ref(self.attentions[layer]))
+            self.attentions[layer].siblings = self._siblings
         return self.attentions[layer]
 
     def stalk(self, node: Node) -> Stalk:
