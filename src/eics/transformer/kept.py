@@ -1,13 +1,14 @@
 """Matrices that depend on weights alone: computed once, kept beside the weights, forgotten when those change.
 
-They live and die with the model's description, so no other model can ever meet them. All of them together stay under a
-bound; the least recently used go first.
+They live and die with the model's description, so no other model can ever meet them. All of them on a device together
+stay under a bound; the least recently used go first.
 """
 
 from collections.abc import Callable, Hashable, Sequence
 from itertools import count
 from weakref import WeakSet
 
+import torch
 from torch import Tensor
 
 KEPT_BYTES = 1 << 30
@@ -34,13 +35,26 @@ class Kept:
         return matrix
 
 
+def kept_bytes(device: torch.device) -> int:
+    """The bound: a gigabyte, and on a GPU an eighth of its memory."""
+    if device.type != "cuda":
+        return KEPT_BYTES
+    return max(KEPT_BYTES, torch.cuda.get_device_properties(device).total_memory // 8)
+
+
 def _make_room(newest: Tensor) -> None:
-    entries = [(when, one, name, m) for one in _everyone for name, (_, when, m) in one.found.items() if m is not newest]
+    entries = [
+        (when, one, name, m)
+        for one in _everyone
+        for name, (_, when, m) in one.found.items()
+        if m is not newest and m.device == newest.device
+    ]
     total = (
         sum(matrix.numel() * matrix.dtype.itemsize for *_, matrix in entries) + newest.numel() * newest.dtype.itemsize
     )
+    bound = kept_bytes(newest.device)
     for _, one, name, matrix in sorted(entries, key=lambda entry: entry[0]):
-        if total <= KEPT_BYTES:
+        if total <= bound:
             return
         total -= matrix.numel() * matrix.dtype.itemsize
         del one.found[name]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from eics.memory import memory_bound
 from eics.transformer.blocks import mix
+from eics.transformer.kept import kept_bytes
 from eics.vectors import add
 
 if TYPE_CHECKING:
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
 
 
 def mlp_norms_squared(mlp: "MLPMap") -> Tensor | None:
-    """||J_t||_F^2 at each position, (B, T); None where a norm follows, or where the matrices would break the bound."""
-    width = mlp.w_in.shape[0]
-    if mlp.post is not None or width * width * mlp.dtype.itemsize > memory_bound():
+    """||J_t||_F^2 at each position, (B, T); None where a norm follows, or where the matrices would break the bound or
+    take more than a quarter of the room for what is kept: made anew for each batch they cost more than probes."""
+    size = mlp.w_in.shape[0] ** 2 * mlp.dtype.itemsize
+    together = size if mlp.by_gate is None else 3 * size
+    if mlp.post is not None or size > memory_bound() or 4 * together > kept_bytes(mlp.device):
         return None
     norm, inverse = mlp.norm, mlp.norm.inverse
     sides = [("u", mlp.by_up)]
