@@ -257,6 +257,23 @@ def test_peak_memory_sees_what_is_freed_again():
     assert seconds > 0
 
 
+def test_rows_are_written_as_they_are_measured(tmp_path, monkeypatch):
+    """What a later row does to the run takes nothing away from the earlier ones."""
+    measure = Bench.measure
+
+    def fails(self, row, plain):
+        if row.name == "medium-fast-jacobian":
+            raise RuntimeError("the device is gone")
+        return measure(self, row, plain)
+
+    monkeypatch.setattr(Bench, "measure", fails)
+    out = tmp_path / "bench.json"
+    rows = "medium-fast-frozen,medium-fast-jacobian"
+    result = invoke("--rows", rows, "--repeats", "1", "--out", str(out))
+    assert result.exit_code != 0
+    assert [row["name"] for row in json.loads(out.read_text())["rows"]] == ["medium-fast-frozen"]
+
+
 def test_a_row_is_measured_whole():
     bench = tiny_bench(Plan(2, 1.0, straightforward=True))
     plain = bench.measure_forward()

@@ -18,6 +18,7 @@ from eics.operators import LinearOperator
 from eics.probes import Stream, fork
 from eics.spectrum import Alpha, Estimate, Gram, Spectrum
 from eics.tensors import sent
+from eics.vectors import small_eigh
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def _range_basis(block: Tensor) -> Tensor:
     good = block.flatten(1).isfinite().all(dim=1).view(-1, 1, 1)
     basis = torch.where(good, block, 0.0).double()
     for _ in range(2):  # the second makes orthonormal what the first left by its rounding
-        squares, directions = torch.linalg.eigh(basis.mT @ basis)
+        squares, directions = small_eigh(basis.mT @ basis)
         there = squares > 1e-12 * squares.amax(dim=1, keepdim=True)
         scale = torch.where(there, torch.where(there, squares, 1.0).rsqrt(), 0.0)
         basis = basis @ (directions * scale.unsqueeze(1))

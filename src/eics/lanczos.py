@@ -15,6 +15,7 @@ from torch import Tensor
 
 from eics.probes import Stream
 from eics.spectrum import Alpha, Estimate, Gram, SingularValues, Spectrum, trailing
+from eics.vectors import small_eigh
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def _rule(diagonal: Tensor, off_diagonal: Tensor, norm_squared: Tensor) -> tuple
     matrix = torch.diag_embed(diagonal)
     matrix = matrix + torch.diag_embed(off_diagonal, offset=1) + torch.diag_embed(off_diagonal, offset=-1)
     good = matrix.flatten(2).isfinite().all(dim=2)  # eigh would refuse the whole batch for one prompt's overflow
-    nodes, vectors = torch.linalg.eigh(torch.where(good[..., None, None], matrix, 0.0))
+    nodes, vectors = small_eigh(torch.where(good[..., None, None], matrix, 0.0))
     weights = vectors[..., 0, :].square() * norm_squared.unsqueeze(2)
     return nodes.clamp(min=0), torch.where(good.unsqueeze(2), weights, torch.nan)
 

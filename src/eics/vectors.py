@@ -89,3 +89,10 @@ def gram64(matrix: Tensor) -> Tensor:
         last = min(first + width, side)
         gram[..., :first, first:last] = gram[..., first:last, :first].mT
     return gram
+
+
+def small_eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors of many small symmetric matrices, on the CPU wherever they are: a GPU's solver takes
+    longer to start than that, and gives up on some."""
+    values, vectors = torch.linalg.eigh(matrices.cpu())
+    return values.to(matrices.device), vectors.to(matrices.device)

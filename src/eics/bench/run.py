@@ -199,14 +199,18 @@ class Bench:
 
 
 def bench(
-    measured: Bench, rows: Sequence[Row], tick: Callable[[], None] = lambda: None
+    measured: Bench,
+    rows: Sequence[Row],
+    tick: Callable[[], None] = lambda: None,
+    done: Callable[[ForwardResult, Sequence[RowResult]], None] = lambda plain, results: None,  # noqa: ARG005
 ) -> tuple[ForwardResult, list[RowResult]]:
-    """The forward pass, then every row; `tick` is called after each."""
+    """The forward pass, then every row; `tick` is called after each, `done` with all rows so far."""
     plain = measured.measure_forward()
     tick()
-    results = []
+    results: list[RowResult] = []
     for row in rows:
         results.append(measured.measure(row, plain))
+        done(plain, results)
         tick()
     return plain, results
 

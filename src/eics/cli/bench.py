@@ -9,7 +9,10 @@ import click
 from eics.cli.options import check_picture
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from eics.bench.rows import Row, Setting
+    from eics.bench.run import ForwardResult, RowResult
     from eics.circuit import Circuit
     from eics.models import Model
 
@@ -71,9 +74,14 @@ def bench(
         adapted.check_circuit(measured.circuit(row.circuit))  # before anything is measured
     curves = growth or picture is not None
     with track("bench", 1 + len(chosen) + (steps() if curves else 0), quiet=quiet) as tick:
-        plain, results = measure(measured, chosen, tick)
+        where = machine(adapted.device), describe(adapted, setting), setting
+
+        def write(plain: "ForwardResult", results: "Sequence[RowResult]") -> None:
+            _write(Report(*where, plain, results), rest["out"], rest["markdown"], None)  # what is measured stays
+
+        plain, results = measure(measured, chosen, tick, write)
         grown = grow(adapted, setting, tick=tick) if curves else None
-    report = Report(machine(adapted.device), describe(adapted, setting), setting, plain, results, grown)
+    report = Report(*where, plain, results, grown)
     _write(report, rest["out"], rest["markdown"], picture)
     if not quiet:
         _show(report)

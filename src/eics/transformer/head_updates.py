@@ -15,6 +15,7 @@ from torch import Tensor
 
 from eics.transformer.blocks import project
 from eics.transformer.head_terms import HeadTerms
+from eics.vectors import small_eigh
 
 
 def head_update(terms: HeadTerms, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -34,7 +35,7 @@ class _Update:
         self.beta = (terms.beta * right.square()).expand(heads, prompts, -1)
         self.pattern = left.unsqueeze(-1) * terms.pattern
         square = (self.pattern * self.inverse.unsqueeze(-2)) @ self.pattern.mT
-        self.squares, self.basis = torch.linalg.eigh(square)  # (H, B, T), (H, B, t, i)
+        self.squares, self.basis = small_eigh(square)  # (H, B, T), (H, B, t, i)
         pairs = torch.tril_indices(self.length, self.length, device=square.device)
         self.t, self.s = pairs[:, pairs[1] > 0]
         self.left = left.expand(heads, prompts, -1)
