@@ -120,7 +120,8 @@ class AnswerPaths:
         for node, operators in self.here.items():
             block = known.pop(node)
             for operator, entry in zip(operators, self.linearized.entries[node], strict=True):
-                _pass_on(known, entry, operator.rmv(block))
+                dense = block.shape[2] >= operator.cols  # its matrix takes half of so many products
+                _pass_on(known, entry, operator.dense().mT @ block if dense else operator.rmv(block))
         ends = {node: out.rmv(known[node]) for node, out in self.last.items()}
         direct = {}
         for source in self.sources:

@@ -75,9 +75,12 @@ def to_block(rows: Tensor) -> Tensor:
 
 
 def gram64(matrix: Tensor) -> Tensor:
-    """M M^T in float64, (..., m, n) to (..., m, m), some columns at a time; of a large one the blocks on and below the
-    diagonal, seven twelfths of the product."""
+    """M M^T in float64, (..., m, n) to (..., m, m), some columns at a time; of a large and long one the blocks on and
+    below the diagonal, seven twelfths of the product."""
     side = matrix.shape[-2]
+    if matrix.shape[-1] <= side:  # smaller products would cost more than they save
+        wide = matrix.double()
+        return wide @ wide.mT
     gram = torch.zeros(*matrix.shape[:-1], side, dtype=torch.float64, device=matrix.device)
     width = -(-side // 6) if side > _WHOLE else side
     for columns in matrix.split(chunk_width(matrix[..., 0].numel(), torch.float64), dim=-1):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from eics.memory import chunk_width
 from eics.operators import LinearOperator, Writer
 from eics.transformer.blocks import mix, project, to_columns, to_rows
 from eics.transformer.mlp_norms import mlp_norms_squared
@@ -214,6 +215,10 @@ class MLPMap(LinearOperator):
             return blocks.transpose(1, 2)
         return self.post.mv(blocks.transpose(1, 3)).permute(0, 2, 3, 1)
 
+    def dense(self) -> Tensor:
+        """Of one position from its weights; of several by products."""
+        return self.diagonal_blocks().squeeze(1) if self.blocks == 1 else super().dense()
+
     @property
     def gram_side(self) -> int | None:
         """d, where no norm follows."""
@@ -246,14 +251,17 @@ class MLPMap(LinearOperator):
         return gram
 
     def _middle(self, w_in: Tensor, w_gate: Tensor | None) -> Tensor:
-        """W_out (diag(r) W_in + diag(s) W_gate), (B, T, d, d), for these weights."""
-        middle = self.by_up.new_empty(*self.read.shape, self.read.shape[2])
-        for place in range(self.blocks):
-            inner = self.by_up[:, place, :, None] * w_in
-            if w_gate is not None and self.by_gate is not None:
-                inner += self.by_gate[:, place, :, None] * w_gate
-            torch.matmul(self.w_out, inner, out=middle[:, place])
-        return middle
+        """W_out (diag(r) W_in + diag(s) W_gate), (B, T, d, d), for these weights: transposed, for the rows of as many
+        positions as the memory bound allows go through W_out in one product."""
+        found = []
+        up, gate = w_in.mT.contiguous(), None if w_gate is None else w_gate.mT.contiguous()  # (d, hidden)
+        for some in torch.arange(self.blocks).split(chunk_width(self.batch * up.numel(), self.dtype)):
+            places = slice(int(some[0]), int(some[-1]) + 1)
+            inner = self.by_up[:, places, None] * up
+            if gate is not None and self.by_gate is not None:
+                inner += self.by_gate[:, places, None] * gate
+            found.append(mix(inner, self.w_out.mT))
+        return torch.cat(found, dim=1).mT
 
     def _folded(self, weight: Tensor) -> Tensor:
         """W diag(w) P."""
