@@ -163,6 +163,25 @@ def test_paths_of_held_heads_are_sums_of_kronecker_products():
     assert KroneckerTerms.of(jacobian, ("input",), places, ["a2.h1"]) is None
 
 
+def test_a_circuit_that_carries_nothing_has_no_information():
+    """Under `frozen` queries carry nothing: no path reaches the read-out, whatever stands on it."""
+    model = tiny_model("gpt2")
+    for wired in (["input->a0.h0<q>", "a0.h0->logits"], ["input->a0.h0<q>", "a0.h0->m1", "m1->logits"]):
+        scored = eics.score(model, Circuit(wired), PROMPTS, linearization="frozen")
+        assert [score.ei_macro for score in scored] == [0.0, 0.0, 0.0]
+
+
+def test_low_rank_updates_go_prompt_by_prompt_where_memory_is_short():
+    model = tiny_model("llama")
+    wired = Circuit(["input->a0.h1", "a0.h1->logits"])
+    linearized = taken(model, wired, [[3, 5, 7], [1, 2]]).linearize("jacobian")
+    operator = node_parts(linearized, False)[0].operator
+    whole = exact_at(operator, 1.0, "cholesky").ei(1.0).value
+    with memory_limit(1e-3):
+        torch.testing.assert_close(exact_at(operator, 1.0, "cholesky").ei(1.0).value, whole)
+        torch.testing.assert_close(exact(operator).ei(1.0).value, whole)
+
+
 def test_a_circuit_that_ends_elsewhere_has_no_answer_position():
     model = tiny_model("gpt2")
     for wired in (["input->a0.h0", "a0.h0->m1"], ["input->m0", "m0->logits", "input->a1.h0"]):

@@ -28,8 +28,9 @@ from eics.vectors import by_coordinate, cat_blocks, gram64, to_block
 class AnswerPaths:
     """The paths from `sources` to a read-out, cut where they come to its position for good.
 
-    `here` are the nodes on the way at that position alone, in topological order, each with its entries' maps there;
-    `last` those that end the rest of a path, with the map from the few numbers that they write through.
+    `here` are the nodes on the way at that position alone, those nearest to the read-out first, each with its entries'
+    maps there; `last` those that end the rest of a path, with the map from the few numbers that they write through.
+    `whole` are sources that lie on the way themselves.
     """
 
     linearized: LinearizedCircuit
@@ -39,6 +40,7 @@ class AnswerPaths:
     readout_entry: Entry
     here: dict[str, tuple[LinearOperator, ...]]
     last: dict[str, LinearOperator]
+    whole: frozenset[str]
 
     @classmethod
     def of(
@@ -52,7 +54,7 @@ class AnswerPaths:
             return None
         here: dict[str, tuple[LinearOperator, ...]] = {}
         last: dict[str, LinearOperator] = {}
-        reached = {edge.source for edge in entries[0].edges}
+        reached = frozenset(edge.source for edge in entries[0].edges)
         for node in reversed([node for node in swept if node != targets[0]]):
             if node not in reached or not linearized.entries[node]:
                 continue
@@ -66,7 +68,7 @@ class AnswerPaths:
                 return None
             here[node] = known
             reached |= {edge.source for entry in linearized.entries[node] for edge in entry.edges}
-        return cls(linearized, tuple(sources), places, readout, entries[0], here, last)
+        return cls(linearized, tuple(sources), places, readout, entries[0], here, last, reached & set(sources))
 
     @property
     def side(self) -> int:
@@ -82,12 +84,10 @@ class AnswerPaths:
         """(B, side, side) in float64."""
         right = None if right is None else by_coordinate(right, self._width)
         ends, direct = self._to_readout(left)
-        side = max(block.shape[2] for block in [*ends.values(), *direct.values()])
-        total = torch.zeros(self.linearized.batch, side, side, dtype=torch.float64, device=self.places.device)
+        total = torch.zeros(self.linearized.batch, self.side, self.side, dtype=torch.float64, device=self.places.device)
         out = cat_blocks(list(ends.values())).double() if ends else None  # E^T: (B, sum of e, side)
-        terms = None if direct else self._terms
-        if out is not None and terms is not None:
-            known = terms.gram(right)
+        if out is not None and self._terms is not None:
+            known = self._terms.gram(right)
             if known is not None:
                 return out.mT @ known @ out
         if out is not None:
@@ -108,8 +108,8 @@ class AnswerPaths:
 
     @cached_property
     def _terms(self) -> "KroneckerTerms | None":
-        """The X_h, where all maps behind the heads are Kronecker products."""
-        return KroneckerTerms.of(self.linearized, self.sources, self.places, list(self.last))
+        """The X_h, where all paths end in a head and all maps up to it are Kronecker products."""
+        return None if self.whole else KroneckerTerms.of(self.linearized, self.sources, self.places, list(self.last))
 
     def _to_readout(self, left: Tensor | None) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """E_h^T, (B, e, side), for each last node, and F^T at the answer position, (B, d, side), for each source."""

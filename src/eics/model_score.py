@@ -228,16 +228,19 @@ def _score_one_way(
 def _products(model: Model, options: Options) -> Iterator[None]:
     """For `fast` on a GPU and a model in half precision, products of float32 numbers rounded to 11 bits (TF32).
 
-    The weights have no more than that, and what was observed was computed with 8 (bfloat16): the rounding is below what
-    is known. Every sum is in float32 still. The norms that `fast` compares are its only numbers without another error.
+    The weights have no more than that, and what was observed was computed with as many or fewer: the rounding is below
+    what is known. Every sum is in float32 still.
     """
     half = model.transformer.unembed.dtype.itemsize < 4 and options.mode == "fast" and model.device.type == "cuda"
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = half or before
+    if not half:  # nothing is asked of a setting that is not ours
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        torch.set_float32_matmul_precision(before)
 
 
 def _finish(job: _Job, score: Score, item: Item, state: ForwardState, options: Options, row: int) -> Score:

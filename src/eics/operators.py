@@ -101,6 +101,11 @@ class LinearOperator(ABC):
         """Squared singular values of diag(left) J diag(right), (batch, r) in float64, where a closed form exists."""
         return None
 
+    @property
+    def update_rank(self) -> int | None:
+        """r of `low_rank_update`, where there is one."""
+        return None
+
     def low_rank_update(
         self,
         left: Tensor | None = None,  # noqa: ARG002
@@ -479,6 +484,11 @@ class Scaled(LinearOperator):
     def singular_squares(self, left: Tensor | None = None, right: Tensor | None = None) -> Tensor | None:
         """The base's, with more scales."""
         return self.base.singular_squares(*self._with(left, right))
+
+    @property
+    def update_rank(self) -> int | None:
+        """The base's."""
+        return self.base.update_rank
 
     def low_rank_update(
         self, left: Tensor | None = None, right: Tensor | None = None

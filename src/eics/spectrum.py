@@ -114,7 +114,7 @@ class Updated(Spectrum):
 
 @dataclass(frozen=True)
 class OneAlpha(Spectrum):
-    """EI at one alpha, (B,), by Cholesky factorizations that are not kept: memory is that of one map at a time."""
+    """EI at one alpha, (B,), by factorizations that are not kept: memory is that of one map at a time."""
 
     alpha: float
     value: Tensor
@@ -190,13 +190,17 @@ def exact(operator: LinearOperator, factorization: str = "svd") -> Spectrum:
     formed: its Gram matrix is, by chunks. `svd` of a large matrix means its Gram matrix's eigenvalues. Gram matrices
     are float64: squaring halves the digits. What is done depends on one prompt's size, never on the batch.
     """
-    known = _closed(operator)
-    if known is not None:
-        return known
+    squares = _squares(operator)
+    if squares is not None:
+        return squares
     if operator.batch > _together(operator):
         singles = [exact(operator.prompt(index), factorization) for index in range(operator.batch)]
         stacked: Spectrum = each(lambda *tensors: torch.cat(tensors), *singles)
         return stacked
+    update = operator.low_rank_update()
+    if update is not None:
+        columns, finite = _finite(update[1])
+        return Updated(update[0] * finite, columns, torch.where(finite.unsqueeze(2).isfinite(), update[2], 0.0))
     if factorization == "svd" and operator.gram_side is None and _small(operator) and _fits(operator):
         matrix, finite = _finite(_wide_enough(operator.diagonal_blocks()))
         singular: Tensor = torch.linalg.svdvals(matrix)
@@ -211,25 +215,22 @@ def exact_at(operator: LinearOperator, alpha: float, factorization: str = "auto"
     """The exact spectrum where only one alpha will be asked for: large maps by Cholesky, some prompts at a time."""
     if factorization == "svd" or (factorization == "auto" and _small(operator)):
         return exact(operator, "svd")
-    known = _closed(operator)
-    if known is not None:
-        return known
+    squares = _squares(operator)
+    if squares is not None:
+        return squares
     alone = operator.batch > _together(operator)
     prompts = [operator.prompt(index) for index in range(operator.batch)] if alone else [operator]
-    return OneAlpha(alpha, torch.cat([exact(prompt, "cholesky").ei(alpha).value for prompt in prompts]))
+    found = [(one.method, one.ei(alpha).value) for one in (exact(prompt, "cholesky") for prompt in prompts)]
+    return OneAlpha(alpha, torch.cat([value for _, value in found]), method=found[0][0])
 
 
-def _closed(operator: LinearOperator) -> Spectrum | None:
-    """From singular values or a low-rank update in closed form, for every alpha."""
+def _squares(operator: LinearOperator) -> SingularValues | None:
+    """Singular values in closed form."""
     squares = operator.singular_squares()
-    if squares is not None:
-        good, finite = _finite(squares)
-        return SingularValues(good * finite, method="closed form")
-    update = operator.low_rank_update()
-    if update is None:
+    if squares is None:
         return None
-    columns, finite = _finite(update[1])
-    return Updated(update[0] * finite, columns, torch.where(finite.unsqueeze(2).isfinite(), update[2], 0.0))
+    good, finite = _finite(squares)
+    return SingularValues(good * finite, method="closed form")
 
 
 def _small(operator: LinearOperator) -> bool:
@@ -238,10 +239,13 @@ def _small(operator: LinearOperator) -> bool:
 
 
 def _bytes(operator: LinearOperator) -> int:
-    """Of one prompt's matrices in float64: a Gram matrix and what it is made from, or the diagonal blocks."""
-    side = operator.gram_side
+    """Of one prompt's matrices in float64: a low-rank update's or a Gram matrix and what they are made from, or the
+    diagonal blocks."""
+    side, rank = operator.gram_side, operator.update_rank
     if side is None:
         return 8 * operator.rows * operator.cols // operator.blocks
+    if rank is not None:
+        return 8 * 3 * side * rank
     return 8 * operator.gram_copies * side * side
 
 

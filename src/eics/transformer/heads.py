@@ -168,15 +168,22 @@ class HeadMap(LinearOperator):
             return None
         return kronecker_squares(self.double().terms, *scales).flatten(0, 1)
 
+    @property
+    def update_rank(self) -> int | None:
+        """T^2 under `jacobian`, where prompts are at most half as long as a head is wide, with no cap on scores and no
+        norm after the heads."""
+        spec, length = self.state.spec, self.shape[2]
+        if self.port is not None or self.state.frozen or self.state.post is not None or spec.softcap:
+            return None
+        return length**2 if 1 < length <= spec.w_o.shape[2] // 2 else None
+
     def low_rank_update(
         self, left: Tensor | None = None, right: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor] | None:
         """Of the Kronecker product that values carry, by what queries and keys add (`eics.transformer.head_updates`);
         None where that is no less than a Gram matrix."""
         scales = self._by_position(left), self._by_position(right)
-        if self.port is not None or self.state.frozen or self.state.post is not None or self.state.spec.softcap:
-            return None
-        if scales[0] is None or scales[1] is None or not 1 < self.shape[2] <= self.state.spec.w_o.shape[2] // 2:
+        if self.update_rank is None or scales[0] is None or scales[1] is None:
             return None
         diagonal, columns, middle = head_update(self.double().terms, scales[0], scales[1])
         return diagonal.flatten(0, 1), columns.flatten(0, 1), middle.flatten(0, 1)
@@ -281,7 +288,7 @@ class HeadMap(LinearOperator):
         norms = head_norms_squared(every[0] if len(every) == 1 else JoinedTerms(every))
         found = dict(zip(states, norms.split([len(state.heads) for state in states]), strict=True))
         for state, own in found.items():
-            state.once(("norms", self.ports), own.clone)
+            state.once(("norms", self.ports), own.clone)  # a view would keep the norms of all layers
         mine: Tensor = found[self.state]
         return mine
 
