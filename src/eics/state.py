@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from eics.circuit import Circuit, Kind, Node
 from eics.interventions.hooks import Applied, Rows, in_force
 from eics.models.base import Model
-from eics.tensors import sent
+from eics.tape import sent
 from eics.transformer.attention import Rotation, head_writes
 
 
@@ -230,7 +230,6 @@ def _on_rotation(handles: list[Any], attention: nn.Module, state: ForwardState, 
     def hook(_: Any, __: Any, keywords: Any) -> None:
         embeddings = keywords.get("position_embeddings")
         if embeddings is not None:
-            cos, sin = embeddings
-            state.rotations[index] = (cos.detach(), sin.detach())
+            state.rotations[index] = tuple(embeddings)  # the same tensors in every layer: they are recognized
 
     handles.append(attention.register_forward_pre_hook(hook, with_kwargs=True))

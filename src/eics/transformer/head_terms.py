@@ -32,12 +32,16 @@ class HeadTerms:
         self.p = {} if self.norm.frozen else {name: self._p(name) for name in through}
 
     @cached_property
+    def weight(self) -> Tensor:
+        """w_ts of `u_ts = w_ts (v_s - z_t)`, (H, B, T, S)."""
+        weight = self.state.spec.scale * self.pattern
+        return weight if self.held.slope is None else weight * self.held.slope
+
+    @cached_property
     def u(self) -> Tensor:
         """u_ts, (H, B, T, S, e)."""
         z = self.pattern @ self.held.value
-        slope = 1.0 if self.held.slope is None else self.held.slope
-        weight = (self.state.spec.scale * self.pattern * slope).unsqueeze(-1)
-        return weight * (self.held.value.unsqueeze(-3) - z.unsqueeze(-2))
+        return self.weight.unsqueeze(-1) * (self.held.value.unsqueeze(-3) - z.unsqueeze(-2))
 
     @cached_property
     def keys(self) -> Tensor:
@@ -102,6 +106,45 @@ class HeadTerms:
         both = torch.stack([of(*one) for one in zip(self.heads, self.factor, self.gram("vv"), strict=True)])
         return both[:, 0], both[:, 1:]
 
+    def port_factor(self, port: str) -> Tensor:
+        """R_a in diag(w) P W_a^T = Q_a R_a, (H, r, e), r the smaller of width and e: of weights alone, and kept."""
+        spec, gain, centred = self.state.spec, self.norm.weight, self.norm.spec.centred
+
+        def of(head: int) -> Tensor:
+            def make() -> Tensor:
+                weight = weight_of(spec, [head], port)[0].to(gain.dtype) * gain
+                weight = weight - weight.mean(dim=1, keepdim=True) if centred else weight
+                factor: Tensor = torch.linalg.qr(weight.mT).R
+                return factor
+
+            return spec.kept.get((head, "port factor", port, gain.dtype), spec.weights, make)
+
+        return torch.stack([of(head) for head in self.heads])
+
+    def turned(self, vectors: Tensor, port: str) -> Tensor:
+        """M_s x_s at each position: queries or keys, (H, B, T, e), through their norm and rotation."""
+        norm = self._inner_norm(port)
+        normed = vectors if norm is None else norm.mv(vectors.unsqueeze(-3)).squeeze(-3)
+        return rotate(normed, self.state.rotation)
+
+    def turned_back(self, vectors: Tensor, port: str) -> Tensor:
+        """M_s^T x_s at each position."""
+        norm, rows = self._inner_norm(port), rotate(vectors, self.state.rotation, back=True)
+        return rows if norm is None else norm.rmv(rows.unsqueeze(-3)).squeeze(-3)
+
+    def taken(self, rows: Tensor, port: str) -> Tensor:
+        """M_s x for rows (H, r, e) at every position s, (H, B or 1, r, S or 1, e): those that do not change with the
+        prompt or the position are there once."""
+        norm = self._inner_norm(port)
+        wide = rows[:, None, :, None]
+        if norm is None and self.state.rotation is None:
+            return wide
+        wide = wide.expand(-1, -1, -1, self.pattern.shape[-1], -1)
+        return rotate(wide if norm is None else norm.mv(wide), self.state.rotation)
+
+    def _inner_norm(self, port: str) -> NormMap | None:
+        return self.held.q_norm if port == "q" else self.held.k_norm
+
     def _p(self, name: str) -> Tensor:
         """W_a diag(w) c_s, (H, B, T, e)."""
         width = self.held.value.shape[-1]
@@ -152,6 +195,15 @@ class JoinedTerms(HeadTerms):
     def value_trace(self) -> Tensor:
         """Layer by layer."""
         return torch.cat([terms.value_trace for terms in self.some])
+
+    @property
+    def factor(self) -> Tensor:
+        """Layer by layer."""
+        return torch.cat([terms.factor for terms in self.some])
+
+    def port_factor(self, port: str) -> Tensor:
+        """Layer by layer."""
+        return torch.cat([terms.port_factor(port) for terms in self.some])
 
 
 def _kept(spec: Attention, head: int, pair: str, gain: Tensor, centred: bool) -> Tensor:
