@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test browser-test lint docs circuits world clean
+.PHONY: demo test browser-test gpu-test lint docs circuits world clean
 
 demo: $(VENV)/.installed  ## Install, reproduce the paper's figure, fetch SmolLM2 and score a dozen prompts on a circuit of it.
 	$(BIN)/eics toy --out demo
@@ -18,6 +18,9 @@ test: $(VENV)/.installed-dev  ## Install and run all tests, the examples of READ
 
 browser-test: $(VENV)/.installed-browser  ## The report in a real browser; needs chromium (apt-get install chromium).
 	$(BIN)/python -m pytest tests/browser/test_report_page.py
+
+gpu-test: $(VENV)/.installed-dev  ## What only a GPU can show: recordings say what is computed without them.
+	$(BIN)/python -m pytest tests/gpu/test_recordings_gpu.py
 
 lint: $(VENV)/.installed-dev  ## Linters, formatter and type checker, as CI runs them.
 	$(BIN)/ruff check .

@@ -1,7 +1,7 @@
 """From the tensors of a scored batch to one result for each prompt: numbers, diagnostics, status, reason."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -17,7 +17,7 @@ from eics.linearize import LinearizedCircuit
 from eics.options import Options
 from eics.result import EdgeTerms, NodeTerm, Score, Scores, failed
 from eics.sheaf import SheafTerm
-from eics.tensors import fetch
+from eics.tensors import Packed
 
 _USED = ("mode", "linearization", "residual", "parts", "metric", "emergence", "positions", "seed")
 _NUMBERS = ("eics", "c_sh", "dei", "dei_norm", "ei_macro", "emergence_ratio")
@@ -39,22 +39,37 @@ class Parts:
     eics: Tensor
 
 
-class _Batch:
-    """What all results of a batch share, and their numbers as lists by prompt, fetched from the device together."""
+class Computed:
+    """What all results of a batch share, and their numbers, still on the device: nothing here waits for it, unless for
+    spectra of Laplacians, which are computed in single prompts."""
 
-    def __init__(self, parts: Parts, options: Options, batch: int) -> None:
-        self.parts, self.options = parts, options
+    def __init__(self, parts: Parts, options: Options) -> None:
         linearized, spectra = parts.linearized, parts.spectra
+        self.options, self.batch = options, linearized.batch
+        self.laplacians = _laplacians(linearized) if options.laplacian else [{}] * self.batch
         self.used: dict[str, Any] = {name: options[name] for name in _USED}
         self.used |= {"alpha": parts.alpha, "dtype": str(linearized.dtype).removeprefix("torch.")}
         self.nodes, self.part_names = tuple(linearized.stalks), tuple(spectra.parts)
         self.sampled_parts = [name for name, spectrum in spectra.parts.items() if spectrum.sampled]
         self.methods = {name: spectrum.method for name, spectrum in spectra.parts.items()}
+        self.macro_sampled, self.macro_method = spectra.macro.sampled, spectra.macro.method
+        self.sampled = spectra.sampled
         self.edges_left_out = linearized.edges_left_out
+        self.node_positions = {node: list(kept) for node, kept in linearized.circuit.positions.items()}
+        self.sheaf_names = parts.sheaf.names
+        self.curve, self.calibration = parts.curve, parts.calibration
         self.edges = [edge for edge in parts.by_edge.names if isinstance(edge, Edge)]
         self.attributions = [linearized.circuit.scores.get(edge) for edge in self.edges]
-        tensors = _tensors(parts) | _of_stalks(linearized, batch)
-        self.numbers: dict[str, Any] = fetch({name: t for name, t in tensors.items() if t is not None})
+        tensors = _tensors(parts) | _of_stalks(linearized, self.batch)
+        self.packed = Packed({name: tensor for name, tensor in tensors.items() if tensor is not None})
+
+
+class _Batch:
+    """The numbers as lists by prompt, fetched from the device together."""
+
+    def __init__(self, computed: Computed) -> None:
+        self.computed = computed
+        self.numbers: dict[str, Any] = computed.packed.fetch()
 
     def __getitem__(self, name: str) -> Any:
         """A column: a list with something for each prompt."""
@@ -109,45 +124,52 @@ def _of_stalks(linearized: LinearizedCircuit, batch: int) -> dict[str, Tensor | 
     return {"norms": norms, "writes": norms != 0, "length": most if placed else None}
 
 
-def assemble(parts: Parts, options: Options, ids: Sequence[str | int]) -> Scores:
-    """One `Score` for each prompt."""
-    laplacians = _laplacians(parts.linearized) if options.laplacian else [{}] * len(ids)
-    batch = _Batch(parts, options, len(ids))
-    return Scores(_one(batch, index, id, laplacians[index]) for index, id in enumerate(ids))
+def assemble(
+    computed: Computed,
+    ids: Sequence[str | int],
+    said: Sequence[Mapping[str, Any]] | None = None,
+    ran: Mapping[str, Any] | None = None,
+) -> Scores:
+    """One `Score` for each prompt. `said` is what else each result says, `ran` what all say that did not fail."""
+    batch = _Batch(computed)
+    known = [{}] * len(ids) if said is None else said
+    return Scores(_one(batch, index, id, known[index], ran or {}) for index, id in enumerate(ids))
 
 
-def _one(batch: _Batch, index: int, id: str | int, laplacian: dict[str, Any]) -> Score:
-    parts, options = batch.parts, batch.options
+def _one(batch: _Batch, index: int, id: str | int, said: Mapping[str, Any], ran: Mapping[str, Any]) -> Score:
+    computed, options = batch.computed, batch.computed.options
     numbers: dict[str, Any] = {name: batch.get(name, index) for name in _NUMBERS}
     numbers["consistency"] = 1.0 / (1.0 + numbers["c_sh"])
     wrong = [name for name, value in numbers.items() if value is not None and not math.isfinite(value)]
     if not batch["finite"][index]:
         numbers, wrong = {"a residual": "not finite"}, ["a residual"]
     if wrong:
-        dtype = batch.used["dtype"]
+        dtype = computed.used["dtype"]
         cause = f"{wrong[0]} is {numbers[wrong[0]]}: a map, an activation or alpha is too large for {dtype}"
-        return failed(id, cause, **batch.used)
+        return failed(id, cause, **computed.used, **said)
     status, reason = _status(numbers, options, _silent(batch, index))
     return Score(
         id=id,
         status=status,
         reason=reason,
         **numbers,
-        ei_parts=dict(zip(batch.part_names, batch["parts"][index], strict=True)),
+        ei_parts=dict(zip(computed.part_names, batch["parts"][index], strict=True)),
         edges=_edges(batch, index),
         nodes=_nodes(batch, index) if options.residual != "edge" else (),
-        norms={n: norm for n, norm in zip(batch.nodes, batch["norms"][index], strict=True) if math.isfinite(norm)},
-        node_positions={node: list(kept) for node, kept in parts.linearized.circuit.positions.items()},
-        stderr=_errors(batch, index) if parts.spectra.sampled else {},
-        diagnostics=_diagnostics(batch, index) | laplacian,
-        curve=None if parts.curve is None else _curve(parts.curve, index),
-        **batch.used,
+        norms={n: norm for n, norm in zip(computed.nodes, batch["norms"][index], strict=True) if math.isfinite(norm)},
+        node_positions={node: list(kept) for node, kept in computed.node_positions.items()},
+        stderr=_errors(batch, index) if computed.sampled else {},
+        diagnostics=_diagnostics(batch, index) | computed.laplacians[index],
+        curve=None if computed.curve is None else _curve(computed.curve, index),
+        **computed.used,
+        **said,
+        **ran,
     )
 
 
 def _silent(batch: _Batch, index: int) -> list[str]:
     """Nodes that write nothing: in the relative metric they have no unit."""
-    return [node for node, writes in zip(batch.nodes, batch["writes"][index], strict=True) if not writes]
+    return [node for node, writes in zip(batch.computed.nodes, batch["writes"][index], strict=True) if not writes]
 
 
 def _status(numbers: dict[str, Any], options: Options, silent: list[str]) -> tuple[str, str | None]:
@@ -173,45 +195,45 @@ def _errors(batch: _Batch, index: int) -> dict[str, float]:
     known = [name for name in _ESTIMATED if f"{name} error" in batch.numbers]
     found: dict[str, float] = {name: batch[f"{name} error"][index] for name in known}
     found["eics"] = found["dei_norm"] / (1.0 + batch["c_sh"][index])
-    if not batch.parts.spectra.macro.sampled:
+    if not batch.computed.macro_sampled:
         del found["ei_macro"]
-    by_part = dict(zip(batch.part_names, batch["parts error"][index], strict=True))
-    return found | {f"ei_parts.{name}": by_part[name] for name in batch.sampled_parts}
+    by_part = dict(zip(batch.computed.part_names, batch["parts error"][index], strict=True))
+    return found | {f"ei_parts.{name}": by_part[name] for name in batch.computed.sampled_parts}
 
 
 def _edges(batch: _Batch, index: int) -> EdgeTerms:
     residual, share, cosine = (batch[name][index] for name in ("residual", "share", "cosine"))
-    return EdgeTerms(batch.edges, residual, share, cosine, batch.attributions)
+    return EdgeTerms(batch.computed.edges, residual, share, cosine, batch.computed.attributions)
 
 
 def _nodes(batch: _Batch, index: int) -> tuple[NodeTerm, ...]:
     """Largest share first."""
-    columns = zip(batch.parts.sheaf.names, batch["node residual"][index], batch["node share"][index], strict=True)
+    columns = zip(batch.computed.sheaf_names, batch["node residual"][index], batch["node share"][index], strict=True)
     return tuple(
         sorted((NodeTerm(str(node), *numbers) for node, *numbers in columns), key=attrgetter("share"), reverse=True)
     )
 
 
 def _diagnostics(batch: _Batch, index: int) -> dict[str, Any]:
-    parts, by_part = batch.parts, batch["parts"][index]
+    computed, by_part = batch.computed, batch["parts"][index]
     found: dict[str, Any] = {
         "dei": batch["dei"][index],
         "length": batch.get("length", index),
         "share_position_0": batch.get("first", index),
         "share_top_edge": max(batch["share"][index]),
         "share_largest_part": max(by_part) / sum(by_part) if sum(by_part) > 0 else None,
-        "edges_left_out": batch.edges_left_out,
-        "ei_methods": {"macro": parts.spectra.macro.method, "parts": dict(batch.methods)},
+        "edges_left_out": computed.edges_left_out,
+        "ei_methods": {"macro": computed.macro_method, "parts": dict(computed.methods)},
     }
     if "macro lower" in batch.numbers:
         found["ei_bounds"] = _bounds(batch, index)
-    if parts.calibration is not None:
-        low, high = parts.calibration.quartiles
+    if computed.calibration is not None:
+        low, high = computed.calibration.quartiles
         found["alpha_calibration"] = {
-            "target": parts.calibration.target,
-            "median": parts.calibration.median,
+            "target": computed.calibration.target,
+            "median": computed.calibration.median,
             "quartiles": [low, high],
-            "prompts": parts.calibration.prompts,
+            "prompts": computed.calibration.prompts,
         }
     return found
 
@@ -220,7 +242,7 @@ def _bounds(batch: _Batch, index: int) -> dict[str, Any]:
     """Where the true EI of the macro map and of each part lies, given the norms that `fast` has; and dEI."""
     low, high = batch["macro lower"][index], batch["macro upper"][index]
     lower, upper = batch["parts lower"][index], batch["parts upper"][index]
-    parts = {name: [least, most] for name, least, most in zip(batch.part_names, lower, upper, strict=True)}
+    parts = {name: [least, most] for name, least, most in zip(batch.computed.part_names, lower, upper, strict=True)}
     return {"macro": [low, high], "parts": parts, "dei": [low - sum(upper), high - sum(lower)]}
 
 

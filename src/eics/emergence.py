@@ -23,7 +23,8 @@ from eics.paths import branch_maps, macro_map
 from eics.probes import generator
 from eics.sheaf import EPS
 from eics.spectrum import Alpha, Estimate, Gram, Spectrum, exact, exact_at, trailing
-from eics.tensors import each, sent
+from eics.tape import asked, sent
+from eics.tensors import each
 from eics.vectors import by_coordinate, cat_batches
 
 _ROUNDING = 64
@@ -226,7 +227,7 @@ def spectrum_of(part: Part, options: Options, probes: int) -> Spectrum:
         return closed
     # Which side is smaller is each prompt's own matter: a prompt scores the same alone and in a batch.
     smaller = part.rows <= part.cols
-    by_rows = smaller.tolist() if isinstance(smaller, Tensor) else [smaller]
+    by_rows = asked(smaller) if isinstance(smaller, Tensor) else [smaller]
     found = {side: _estimated(part, options, probes, side) for side in set(by_rows)}
     if len(found) == 1:
         return next(iter(found.values()))

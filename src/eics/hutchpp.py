@@ -17,8 +17,7 @@ from torch import Tensor
 from eics.operators import LinearOperator
 from eics.probes import Stream, fork
 from eics.spectrum import Alpha, Estimate, Gram, Spectrum
-from eics.tensors import sent
-from eics.vectors import small_eigh
+from eics.tape import sent
 
 
 @dataclass(frozen=True)
@@ -119,15 +118,18 @@ def hutchpp(gram: Gram, *, probes: int, stream: Stream) -> tuple[Tensor, Tensor]
 def _range_basis(block: Tensor) -> Tensor:
     """Orthonormal columns that span the columns of a block (B, n, k) and nothing else; zero columns where it has less.
 
-    From the eigenvectors of the k x k Gram matrix in float64, twice: a QR takes as long as a sweep on a GPU, and would
-    fill up with arbitrary directions, others for a padded prompt than for the same one alone. What is a millionth of
-    the rest is left out, and to be sampled.
+    By Gram and Schmidt in float64, column by column, each twice: a QR takes as long as a sweep on a GPU, and would fill
+    up with arbitrary directions, others for a padded prompt than for the same one alone. A column of which a millionth
+    is left beside those before it is left out, and to be sampled.
     """
     good = block.flatten(1).isfinite().all(dim=1).view(-1, 1, 1)
-    basis = torch.where(good, block, 0.0).double()
-    for _ in range(2):  # the second makes orthonormal what the first left by its rounding
-        squares, directions = small_eigh(basis.mT @ basis)
-        there = squares > 1e-12 * squares.amax(dim=1, keepdim=True)
-        scale = torch.where(there, torch.where(there, squares, 1.0).rsqrt(), 0.0)
-        basis = basis @ (directions * scale.unsqueeze(1))
+    columns = torch.where(good, block, 0.0).double()
+    least = 1e-6 * torch.linalg.vector_norm(columns, dim=1, keepdim=True).amax(dim=2, keepdim=True)
+    basis = columns[..., :0]
+    for column in columns.split(1, dim=2):
+        for _ in range(2):  # the second takes away what the first left by its rounding
+            column = column - basis @ (basis.mT @ column)  # noqa: PLW2901
+        length = torch.linalg.vector_norm(column, dim=1, keepdim=True)
+        there = length > least
+        basis = torch.cat([basis, torch.where(there, column / torch.where(there, length, 1.0), 0.0)], dim=2)
     return torch.where(good, basis.to(block.dtype), torch.nan)

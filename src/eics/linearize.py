@@ -25,6 +25,7 @@ from eics.circuit import Circuit, Edge, Kind, Node
 from eics.errors import OptionError
 from eics.junctions import Bundle, Junction, Widened
 from eics.operators import LinearOperator, Scaled, Writer, hstack
+from eics.tape import asked, sent
 from eics.vectors import rows_of, to_block, zeros_by_vector
 
 
@@ -429,11 +430,11 @@ class LinearizedCircuit:
             counted = positions if valid is None else positions.masked_fill(valid == 0, -1)
             keep = keep & (positions == counted.amax(dim=-1, keepdim=True))
         if node in self.circuit.positions:
-            own = torch.tensor(self.circuit.positions[node], device=positions.device)
+            own = sent(self.circuit.positions[node], positions.device)
             keep = keep & torch.isin(positions, own)
         if valid is not None:
             keep = keep & (valid > 0)
-        some, every = torch.stack([keep.any(dim=1).all(), keep.all()]).tolist()
+        some, every = asked(torch.stack([keep.any(dim=1).all(), keep.all()]))
         if not some:
             raise OptionError(
                 f"Restricting positions to {option!r} must leave every node a position. "

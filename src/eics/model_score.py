@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import compress
 from typing import Any
 
 import torch
 
 from eics.alpha import AlphaCalibration, calibrate_alpha
+from eics.assemble import Computed, assemble
 from eics.circuit import Circuit
 from eics.emergence import macro_spectrum
 from eics.errors import OptionError, PromptError
@@ -22,8 +24,9 @@ from eics.models.base import Model
 from eics.options import Options
 from eics.prompts import Prompt, token_texts, tokenize
 from eics.result import Score, Scores, failed
-from eics.score import score_batch
+from eics.score import computed
 from eics.state import ForwardState, run
+from eics.tape import asked, unusual
 from eics.transformer.linearize import TransformerRun
 
 Item = tuple[Prompt, list[int]]
@@ -73,6 +76,19 @@ def score_prompts(
         yield from map(Scores, _score_some(job, batch))
 
 
+class _Itself:
+    """Equal to what holds the same object."""
+
+    def __init__(self, held: object) -> None:
+        self.held = held
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and other.held is self.held
+
+    def __hash__(self) -> int:
+        return id(self.held)
+
+
 @dataclass(frozen=True)
 class _Job:
     """What is the same for every batch."""
@@ -87,6 +103,17 @@ class _Job:
     also: Also | None
     means: Means | None = None
     calibrations: tuple[AlphaCalibration | None, ...] = ()
+
+    @property
+    def recordable(self) -> bool:
+        """Whether all that is computed is that of a plain score in `fast` mode."""
+        plain = not self.interventions and self.also is None and self.means is None
+        return plain and all(o.mode == "fast" and not o.curve and not o.laplacian for o in self.configurations)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What the numbers depend on besides the pass."""
+        return (_Itself(self.circuit), self.configurations, self.tokens, self.calibrations)
 
     def failed(self, prompt: Prompt, reason: str) -> list[Score]:
         """A failed result in every configuration."""
@@ -193,35 +220,66 @@ def _score_batch(job: _Job, items: Sequence[Item]) -> list[list[Score]]:
     return [*_score_batch(job, items[:half]), *_score_batch(job, items[half:])]
 
 
+@dataclass(frozen=True)
+class _Way:
+    """One configuration's numbers for a batch; `more` for its diagnostics. A string says why there are none."""
+
+    computed: Computed | str
+    more: Sequence[dict[str, Any]] | None = None
+
+
 def _score_whole(job: _Job, items: Sequence[Item]) -> list[list[Score]]:
     state = job.run(items, job.configurations)
-    broken = _repair(state)
+    prompts = [prompt for prompt, _ in items]
+    work = partial(_compute, job, prompts)
+    broken, ways = job.model.recordings.run(job.key, state, work) if job.recordable else work(state)
+    said = [_said(job, item, state, row) for row, item in enumerate(items)]
     columns = []
-    for options, calibration in zip(job.configurations, job.calibrations, strict=True):
-        scores = _score_one_way(job, state, items, options, calibration)
-        columns.append([_finish(job, scores[row], item, state, options, row) for row, item in enumerate(items)])
+    for options, way in zip(job.configurations, ways, strict=True):
+        columns.append(_scores(job, way, prompts, said, options, state.forward_passes))
     rows = [list(row) for row in zip(*columns, strict=True)]
     for row in broken:
         rows[row] = job.failed(items[row][0], "the model's activations are not finite on this prompt")
     return rows
 
 
-def _score_one_way(
-    job: _Job, state: ForwardState, items: Sequence[Item], options: Options, calibration: AlphaCalibration | None
-) -> Scores:
+def _compute(job: _Job, prompts: Sequence[Prompt], state: ForwardState) -> tuple[set[int], list[_Way]]:
+    """What the device does after the forward pass: rows that are not finite, and each configuration's numbers."""
+    broken = _repair(state)
+    pairs = zip(job.configurations, job.calibrations, strict=True)
+    return broken, [_one_way(job, prompts, state, options, calibration) for options, calibration in pairs]
+
+
+def _one_way(
+    job: _Job, prompts: Sequence[Prompt], state: ForwardState, options: Options, calibration: AlphaCalibration | None
+) -> _Way:
     try:
         with torch.no_grad(), memory_limit(options.memory, job.model.device), _products(job.model, options):
-            names = [prompt.id for prompt, _ in items]
             linearized = job.linearize(state, options)
-            scores = score_batch(linearized, options, names, calibration)
-            if job.also is None:
-                return scores
-            more = job.also(state, [prompt for prompt, _ in items], linearized, options)
-            return Scores(replace(s, diagnostics=s.diagnostics | m) for s, m in zip(scores, more, strict=True))
+            found = computed(linearized, options, calibration)
+            return _Way(found, None if job.also is None else job.also(state, prompts, linearized, options))
     except OptionError as error:
-        if len(items) > 1:
+        if len(prompts) > 1:
             raise
-        return Scores([job.failed_one(items[0][0], str(error), options)])
+        unusual()
+        return _Way(str(error))
+
+
+def _scores(
+    job: _Job,
+    way: _Way,
+    prompts: Sequence[Prompt],
+    said: Sequence[dict[str, Any]],
+    options: Options,
+    passes: int,
+) -> Scores:
+    if isinstance(way.computed, str):
+        return Scores([replace(job.failed_one(prompts[0], way.computed, options), **said[0])])
+    ran = {"readout": options.readout, "forward_passes": passes}
+    scores = assemble(way.computed, [prompt.id for prompt in prompts], said, ran)
+    if way.more is None:
+        return scores
+    return Scores(replace(s, diagnostics=s.diagnostics | m) for s, m in zip(scores, way.more, strict=True))
 
 
 @contextmanager
@@ -243,13 +301,11 @@ def _products(model: Model, options: Options) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _finish(job: _Job, score: Score, item: Item, state: ForwardState, options: Options, row: int) -> Score:
+def _said(job: _Job, item: Item, state: ForwardState, row: int) -> dict[str, Any]:
+    """What every result of a prompt says of it, of the model and of what was done to it."""
     prompt, ids = item
     done = state.applied.said[row] if state.applied.said else []
-    said = prompt.said | job.about | {"tokens": token_texts(job.model, ids), "interventions": done}
-    if score.status == "failed":
-        return replace(score, **said)
-    return replace(score, **said, readout=options.readout, forward_passes=state.forward_passes)
+    return prompt.said | job.about | {"tokens": token_texts(job.model, ids), "interventions": done}
 
 
 def _repair(state: ForwardState) -> set[int]:
@@ -259,8 +315,10 @@ def _repair(state: ForwardState) -> set[int]:
     tensors += [change for layer in state.applied.heads.values() for change in layer.values()]
     tensors += [t for t in (state.input, state.final_read, state.final, state.logits) if t is not None]
     norms = torch.stack([torch.linalg.vector_norm(tensor.flatten(1), dim=1) for tensor in tensors])
-    doubtful = (~norms.isfinite()).any(dim=1).tolist()  # asked of the device once
+    doubtful = asked((~norms.isfinite()).any(dim=1))  # once
     broken: set[int] = set()
+    if any(doubtful):
+        unusual()
     for tensor in compress(tensors, doubtful):  # what is finite may have a norm that is not
         rows = (~tensor.flatten(1).isfinite().all(dim=1)).nonzero().flatten().tolist()
         tensor[rows] = 0.0

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from eics.memory import chunk_width
+from eics.tape import asked
 from eics.vectors import add, by_coordinate, cat_batches, cat_blocks, rescale, scale_by_position
 
 if TYPE_CHECKING:
@@ -628,7 +629,9 @@ class _Same:
         self.tensor = tensor
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and (other.tensor is self.tensor or torch.equal(other.tensor, self.tensor))
+        if not isinstance(other, _Same) or other.tensor.shape != self.tensor.shape:
+            return False
+        return other.tensor is self.tensor or asked((other.tensor == self.tensor).all())
 
     def __hash__(self) -> int:
         return hash(self.tensor.shape)

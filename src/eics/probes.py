@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from eics.tape import sent
+
 Stream = torch.Generator | Sequence[torch.Generator]
 """One stream, or one for each of several stacked maps."""
 
@@ -38,5 +40,4 @@ def fork(stream: Stream) -> Stream:
 def signs(rows: int, count: int, stream: torch.Generator, like: Tensor) -> Tensor:
     """`count` Rademacher vectors as columns, (1, rows, count), in the dtype and on the device of `like`."""
     bits = torch.randint(0, 2, (rows, count), generator=stream, dtype=torch.int8)
-    # sent as they are, a byte each, and not waited for
-    return (2 * bits - 1).to(like.device, non_blocking=True).to(like.dtype).unsqueeze(0)
+    return sent(2 * bits - 1, like.device).to(like.dtype).unsqueeze(0)  # a byte each

@@ -87,9 +87,10 @@ def tokenize(model: Model, prompt: Prompt) -> list[int]:
         raise PromptError(
             f"a prompt must have at most {model.context} tokens, the model's context; this has {len(tokens)}"
         )
-    wrong = [token for token in tokens if not 0 <= token < model.vocabulary]
+    known = model.vocabulary
+    wrong = [token for token in tokens if not 0 <= token < known]
     if wrong:
-        raise PromptError(f"token ids must be 0 to {model.vocabulary - 1}; this prompt has {wrong[0]}")
+        raise PromptError(f"token ids must be 0 to {known - 1}; this prompt has {wrong[0]}")
     return tokens
 
 

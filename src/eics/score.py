@@ -8,7 +8,7 @@ from operator import index
 from typing import Any
 
 from eics.alpha import AlphaCalibration, calibrate_alpha, dei_curve
-from eics.assemble import Parts, assemble
+from eics.assemble import Computed, Parts, assemble
 from eics.circuit import Circuit
 from eics.emergence import emergence_spectra
 from eics.errors import CircuitError, OptionError
@@ -113,6 +113,11 @@ def score_batch(
     `alpha="auto"` is calibrated on these prompts, unless it has been on a larger set.
     """
     names = _check_ids(ids, linearized.batch)
+    return assemble(computed(linearized, options, calibration), names)
+
+
+def computed(linearized: LinearizedCircuit, options: Options, calibration: AlphaCalibration | None = None) -> Computed:
+    """All numbers of the results, on the device still."""
     linearized = linearized.restrict(options.positions)  # line 4: edge maps, as operators
     _check_carries(linearized)
     sheaf, by_edge = sheaf_terms(linearized, residual=options.residual, metric=options.metric)  # line 5
@@ -123,8 +128,7 @@ def score_batch(
     emergence = spectra.at(alpha, options.emergence)
     eics = emergence.term.value / (1.0 + sheaf.c_sh)  # line 7
     curve = dei_curve(spectra) if options.curve else None
-    parts = Parts(linearized, sheaf, by_edge, spectra, emergence, alpha, calibration, curve, eics)
-    return assemble(parts, options, names)
+    return Computed(Parts(linearized, sheaf, by_edge, spectra, emergence, alpha, calibration, curve, eics), options)
 
 
 def _check_carries(linearized: LinearizedCircuit) -> None:

@@ -20,7 +20,7 @@ from eics.circuit import Edge
 from eics.junctions import Images
 from eics.linearize import LinearizedCircuit, Stalk, by_position
 from eics.sweeps import sweep_back
-from eics.tensors import sent
+from eics.tape import sent
 from eics.vectors import add
 
 EPS = 1e-8

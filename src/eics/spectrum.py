@@ -21,6 +21,7 @@ from torch import Tensor
 from eics.memory import memory_bound
 from eics.operators import LinearOperator
 from eics.probes import Stream, signs
+from eics.tape import asked
 from eics.tensors import each
 from eics.vectors import cat_batches, gram64
 
@@ -168,7 +169,7 @@ class Gram:
         if self.support is None:
             return cat_batches([signs(self.size, count, one, like) for one in streams], batch)
         place = (self.support.cumsum(dim=1) - 1).clamp(min=0)
-        most = int(place.max()) + 1
+        most = asked(place.max()) + 1
         drawn = torch.cat([signs(most, count, one, like) for one in streams])  # (streams, most, count)
         if len(streams) == 1:
             found = drawn[0][place]
@@ -277,7 +278,7 @@ def _finite(matrices: Tensor) -> tuple[Tensor, Tensor]:
     """
     good = matrices.flatten(1).sum(dim=1).isfinite()
     finite = torch.where(good, 1.0, torch.nan).to(matrices.dtype).unsqueeze(1)
-    if bool(good.all()):
+    if asked(good.all()):
         return matrices, finite
     return torch.where(good.view(-1, *[1] * (matrices.ndim - 1)), matrices, 0.0), finite
 

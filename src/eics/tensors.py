@@ -1,6 +1,6 @@
 """Records of tensors, dataclasses in dataclasses, treated as one."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -28,24 +28,28 @@ def each(function: Callable[..., Tensor], *records: Any) -> Any:
     return first
 
 
-def fetch(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Tensors as nested lists of plain numbers. Another device is asked once for each dtype, not for each tensor.
+class Packed:
+    """Tensors to be fetched together: on another device laid out one after another, by dtype.
 
-    >>> fetch({"a": torch.ones(2), "b": torch.zeros(1, 2)})
+    >>> Packed({"a": torch.ones(2), "b": torch.zeros(1, 2)}).fetch()
     {'a': [1.0, 1.0], 'b': [[0.0, 0.0]]}
     """
-    here: dict[str, Tensor] = {}
-    for dtype in {tensor.dtype for tensor in tensors.values()}:
-        some = {name: tensor for name, tensor in tensors.items() if tensor.dtype == dtype}
-        if all(tensor.device.type == "cpu" for tensor in some.values()):
-            here |= some
-            continue
-        flat = torch.cat([tensor.reshape(-1) for tensor in some.values()]).cpu()
-        pieces = flat.split([tensor.numel() for tensor in some.values()])
-        here |= {name: piece.view(some[name].shape) for name, piece in zip(some, pieces, strict=True)}
-    return {name: here[name].tolist() for name in tensors}
 
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.names = tuple(tensors)
+        self.here = {name: tensor for name, tensor in tensors.items() if tensor.device.type == "cpu"}
+        away = {name: tensor for name, tensor in tensors.items() if name not in self.here}
+        self.shapes: dict[torch.dtype, dict[str, torch.Size]] = {}
+        for name, tensor in away.items():
+            self.shapes.setdefault(tensor.dtype, {})[name] = tensor.shape
+        self.flat = {
+            dtype: torch.cat([away[name].reshape(-1) for name in shapes]) for dtype, shapes in self.shapes.items()
+        }
 
-def sent(values: Sequence[Any], device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """Numbers from Python on a device, which is not waited for."""
-    return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
+    def fetch(self) -> dict[str, Any]:
+        """All as nested lists of plain numbers; another device is asked once for each dtype."""
+        here = dict(self.here)
+        for dtype, shapes in self.shapes.items():
+            pieces = self.flat[dtype].cpu().split([shape.numel() for shape in shapes.values()])
+            here |= {name: piece.view(shapes[name]) for name, piece in zip(shapes, pieces, strict=True)}
+        return {name: here[name].tolist() for name in self.names}

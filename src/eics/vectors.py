@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from eics.memory import chunk_width
+from eics.tape import asked
 
 _WHOLE = 512  # up to this side half of a Gram matrix is not worth the smaller products
 
@@ -52,7 +53,7 @@ def scale_by_position(scale: Tensor, length: int) -> Tensor | None:
     if scale.shape[1] <= length:
         return scale.expand(-1, length)
     rows = scale.unflatten(1, (length, -1))
-    return rows[..., 0] if bool((rows == rows[..., :1]).all()) else None
+    return rows[..., 0] if asked((rows == rows[..., :1]).all()) else None
 
 
 def add(terms: Iterator[Tensor]) -> Tensor:

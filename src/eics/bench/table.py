@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from eics.bench.growth import Growth
 
 FORMAT = {"format": "eics-bench", "version": 1}
-_HEADINGS = ("row", "cost", "must/goal", "reached", "FLOPs", "JVP+VJP", "MB", "faster")
+_HEADINGS = ("row", "cost", "first", "must/goal", "reached", "FLOPs", "JVP+VJP", "MB", "faster")
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ def row_json(result: RowResult, setting: Setting) -> dict[str, Any]:
         "forward_equivalents": result.timing.ratio.to_json(),
         "seconds": result.timing.seconds.to_json(),
         "first_seconds": result.first_seconds,
+        "unrecorded_forward_equivalents": None if result.unrecorded is None else result.unrecorded.ratio.to_json(),
         "forward_seconds": result.timing.forward.to_json(),
         "must": must,
         "goal": goal,
@@ -92,10 +93,10 @@ def bench_table(report: Report) -> "Table":
     from rich.table import Table
 
     table = Table(title=title(report), box=SIMPLE, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
-    for name in _HEADINGS:
+    for name in _headings(report):
         table.add_column(name, justify="left" if name in ("row", "reached") else "right", no_wrap=name != "reached")
-    for result in report.rows:
-        table.add_row(*cells(result, report.setting))
+    for line in _lines(report):
+        table.add_row(*line)
     return table
 
 
@@ -105,6 +106,8 @@ def notes(report: Report) -> list[str]:
         "cost: forward-equivalents, median (quartiles), score's own forward pass included; FLOPs: over the pass's.",
         "MB: peak beyond the model and the pass's own. JVP+VJP: products with maps and their transposes.",
     ]
+    if "first" in _headings(report):
+        lines.append("first: the same for the first batch of a shape; later ones are played from a recording.")
     compared = [result.compared for result in report.rows if result.compared is not None]
     if compared:
         lines.append(
@@ -125,24 +128,37 @@ def title(report: Report) -> str:
     )
 
 
-def cells(result: RowResult, setting: Setting) -> list[str]:
-    """One row as text."""
+def cells(result: RowResult, setting: Setting) -> dict[str, str]:
+    """One row as text, by heading."""
     must, goal = targets(result.row, setting)
     ratio, compared = result.timing.ratio, result.compared
     spread = "" if ratio.runs == 1 else f" ({_number(ratio.low)}-{_number(ratio.high)})"
     faster = "" if compared is None else f"{'~' if compared.extrapolated else ''}{_number(compared.times_slower)}x"
     if compared is not None and compared.same_times_slower is not None:
         faster += f" ({_number(compared.same_times_slower)}x)"
-    return [
-        result.row.name,
-        _number(ratio.median) + spread,
-        "" if must is None or goal is None else f"{must:g}/{goal:g}",
-        reached(result, setting),
-        _number(result.flop_ratio),
-        f"{_short(result.counts.jvp)}+{_short(result.counts.vjp)}",
-        "" if result.memory is None else f"{result.memory:.0f}",
-        faster,
-    ]
+    return {
+        "row": result.row.name,
+        "cost": _number(ratio.median) + spread,
+        "first": "" if result.unrecorded is None else _number(result.unrecorded.ratio.median),
+        "must/goal": "" if must is None or goal is None else f"{must:g}/{goal:g}",
+        "reached": reached(result, setting),
+        "FLOPs": _number(result.flop_ratio),
+        "JVP+VJP": f"{_short(result.counts.jvp)}+{_short(result.counts.vjp)}",
+        "MB": "" if result.memory is None else f"{result.memory:.0f}",
+        "faster": faster,
+    }
+
+
+def _headings(report: Report) -> list[str]:
+    """Those of columns in which something stands."""
+    known = any(result.unrecorded is not None for result in report.rows)
+    return [name for name in _HEADINGS if known or name != "first"]
+
+
+def _lines(report: Report) -> list[list[str]]:
+    """All rows as text."""
+    found = (cells(result, report.setting) for result in report.rows)
+    return [[row[name] for name in _headings(report)] for row in found]
 
 
 def markdown(report: Report) -> str:
@@ -152,9 +168,9 @@ def markdown(report: Report) -> str:
     lines = [
         f"Measured on {where}, torch {machine['torch']}. {title(report)}.",
         "",
-        f"| {' | '.join(_HEADINGS)} |",
-        f"|{'---|' * len(_HEADINGS)}",
-        *(f"| {' | '.join(cells(result, report.setting))} |" for result in report.rows),
+        f"| {' | '.join(_headings(report))} |",
+        f"|{'---|' * len(_headings(report))}",
+        *(f"| {' | '.join(line)} |" for line in _lines(report)),
         "",
         *(f"- {note}" for note in notes(report)),
         "",

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from eics.circuit import Circuit, Kind, Node
 from eics.errors import CircuitError
+from eics.recordings import Recordings
 from eics.transformer.spec import Block, Norm, Transformer
 
 
@@ -83,6 +84,11 @@ class Model:
     def transformer(self) -> Transformer:
         """The model's weights, family forgotten."""
         return self.adapter.transformer(self.module)
+
+    @cached_property
+    def recordings(self) -> Recordings[Any]:
+        """What follows its forward passes on a GPU, to be played again."""
+        return Recordings()
 
     @property
     def dtype(self) -> torch.dtype:

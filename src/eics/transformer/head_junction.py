@@ -182,7 +182,7 @@ class HeadJunction(Junction):
             rows = torch.stack([reads[place] for _, reads, _ in some]) / norm.scale.unsqueeze(1)  # (edges, B, 1, T, e)
             if not norm.frozen:
                 taken = torch.stack([one for _, _, one in some if one is not None])
-                rows.addcmul_(self.core.along[at][:, :, :, self.heads.ports.index(port)], taken, value=-1.0)
+                rows.addcmul_(pick(self.core.along, at)[:, :, :, self.heads.ports.index(port)], taken, value=-1.0)
             read[port] = rows
         predicted = project(heads.z_from(read), pick(self._r, at).mT).squeeze(2)  # (edges, B, T, e)
         image = predicted.transpose(0, 1)  # (B, edges, T, e)

@@ -11,6 +11,8 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 
+from eics.tape import held, making
+
 KEPT_BYTES = 1 << 30
 
 _everyone: "WeakSet[Kept]" = WeakSet()
@@ -28,11 +30,15 @@ class Kept:
         """The matrix of that name, made anew where one of the weights was changed in place since."""
         version = tuple(weight._version for weight in weights)
         known = self.found.get(name)
-        matrix = known[2] if known is not None and known[0] == version else make()
+        if known is not None and known[0] == version:
+            matrix = known[2]
+        else:
+            with making():
+                matrix = make()
         self.found[name] = (version, next(_clock), matrix)
         if known is None:
             _make_room(matrix)
-        return matrix
+        return held(matrix, weights)
 
 
 def kept_bytes(device: torch.device) -> int:

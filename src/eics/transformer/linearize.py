@@ -28,6 +28,7 @@ from eics.linearize import Entry, LinearizedCircuit, Stalk
 from eics.means import Means, read_name
 from eics.operators import LinearOperator
 from eics.state import ForwardState
+from eics.tape import sent
 from eics.transformer.attention import AttentionState, by_head, pick
 from eics.transformer.heads import HeadMap
 from eics.transformer.mlp import MLPMap
@@ -124,7 +125,7 @@ class _Linearizer:
         """The read-out at each prompt's answer position."""
         tokens = None
         if self.run.readout == "tokens":
-            tokens = torch.tensor(self.run.tokens, device=self.state.answer.device)
+            tokens = sent(self.run.tokens or (), self.state.answer.device)
         read = self.read(Node.parse("logits"))
         return ReadoutMap(self.spec, read, self.state.answer, self.run.readout, tokens, self.frozen)
 

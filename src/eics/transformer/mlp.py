@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from eics.memory import chunk_width
 from eics.operators import LinearOperator, Writer
+from eics.tape import asked
 from eics.transformer.blocks import mix, project, to_columns, to_rows
 from eics.transformer.mlp_norms import mlp_norms_squared
 from eics.transformer.norm import NormMap, derivative
@@ -81,7 +82,7 @@ class MLPMap(LinearOperator):
         rest, through = fixed = spec.kept.get(("constant", self.dtype), weights, make)
         anything = spec.kept.get(("constant there", self.dtype), weights, lambda: fixed.any().cpu())
         out = torch.zeros_like(self.read[:1])
-        if bool(anything):
+        if asked(anything):
             out = mix(self.by_up * torch.addcdiv(rest, through, self.norm.scale), self.w_out.mT)
         if self.spec.b_out is not None:
             out = out + self.spec.b_out.to(self.dtype)

@@ -1,0 +1,117 @@
+"""On a GPU what follows a forward pass is played from a recording, and says what is computed without one.
+
+These need a GPU: `make gpu-test`.
+"""
+
+import pytest
+import torch
+
+import eics
+from eics.models import adapt
+from eics.options import PAPER, WELL_POSED
+from eics.recordings import Recordings, unrecorded
+from tiny_models import FAMILIES, some_circuit, tiny_module
+
+SAME = [[5, 17, 3, 42, 8, 1], [9, 2, 33, 7, 12, 40]]
+MIXED = [[5, 17, 3, 42, 8, 1], [9, 2, 33]]
+OTHER = [[1, 2, 3, 4, 5, 6], [11, 12, 13, 14, 15, 16]]
+
+
+def _on_gpu(family, dtype=torch.float32):
+    return adapt(tiny_module(family, dtype).to("cuda"), check=False)
+
+
+def _records(model, circuit, prompts, **options):
+    return [score.to_record() for score in eics.score(model, circuit, prompts, mode="fast", **options)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("preset", ["paper", "well-posed"])
+@pytest.mark.parametrize("linearization", ["frozen", "jacobian"])
+@pytest.mark.parametrize("prompts", [SAME, MIXED], ids=["same", "padded"])
+def test_played_is_computed(family, preset, linearization, prompts):
+    model = _on_gpu(family)
+    circuit = some_circuit(model)
+    how = {"preset": preset, "linearization": linearization}
+    others = [[token + 1 for token in prompt] for prompt in prompts]
+    for batch in (prompts, others, prompts, others):
+        found = _records(model, circuit, batch, **how)
+        with unrecorded():
+            assert found == _records(model, circuit, batch, **how)
+    assert model.recordings.played == 3
+
+
+def test_presets_of_one_pass_are_played_together():
+    from eics.model_score import score_prompts
+    from eics.prompts import as_prompts
+
+    model = _on_gpu("llama")
+    circuit = some_circuit(model)
+    configurations = [PAPER.with_(mode="fast"), WELL_POSED.with_(mode="fast")]
+    for batch in (SAME, OTHER, SAME):
+        both = [list(row) for row in score_prompts(model, circuit, as_prompts(batch), configurations)]
+        with unrecorded():
+            assert both == [list(row) for row in score_prompts(model, circuit, as_prompts(batch), configurations)]
+    assert model.recordings.played == 2
+
+
+def test_a_recording_does_not_outlive_its_weights():
+    model = _on_gpu("gpt2")
+    circuit = some_circuit(model)
+    for batch in (SAME, OTHER, SAME):
+        _records(model, circuit, batch)
+    assert model.recordings.played == 2
+    with torch.no_grad():
+        model.module.transformer.h[1].attn.c_attn.weight.mul_(1.5)
+    for _ in range(4):
+        found = _records(model, circuit, SAME)
+        with unrecorded():
+            assert found == _records(model, circuit, SAME)
+    assert model.recordings.played > 2
+
+
+def test_a_batch_that_is_not_finite_is_not_played():
+    model = _on_gpu("gpt2")
+    circuit = some_circuit(model)
+    for batch in (SAME, OTHER, SAME):
+        good = _records(model, circuit, batch)
+
+    def poison(_, __, out):
+        out[1] = float("nan")
+        return out
+
+    handle = model.adapter.layers(model.module)[0].mlp.register_forward_hook(poison)
+    found = _records(model, circuit, SAME)
+    handle.remove()
+    assert [record["status"] for record in found] == [good[0]["status"], "failed"]
+    assert found[0]["dei"] == good[0]["dei"]
+    assert _records(model, circuit, SAME) == good
+
+
+def test_recordings_are_bounded_and_share_their_memory():
+    model = _on_gpu("gpt2")
+    circuit = some_circuit(model)
+    for length in range(2, 14):
+        for _ in range(2):
+            _records(model, circuit, [list(range(length)), list(range(1, length + 1))])
+    assert len(model.recordings.known) == 8
+    assert model.recordings.played == 12
+    with unrecorded():
+        want = _records(model, circuit, [list(range(13)), list(range(1, 14))])
+    assert _records(model, circuit, [list(range(13)), list(range(1, 14))]) == want
+
+
+def test_what_cannot_be_recorded_is_computed(monkeypatch):
+    model = _on_gpu("gpt2")
+    circuit = some_circuit(model)
+
+    def refuses(*_, **__):
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(torch.cuda, "graph", refuses)
+    for batch in (SAME, OTHER, SAME):
+        found = _records(model, circuit, batch)
+        with unrecorded():
+            assert found == _records(model, circuit, batch)
+    assert model.recordings.played == 0
+    assert isinstance(model.recordings, Recordings)
