@@ -37,6 +37,34 @@ class Images:
     written: bool = True
 
 
+def joined(images: Sequence[Images]) -> Iterator[Images]:
+    """Images of as many numbers at a position together, as many as the memory bound allows."""
+    alike: dict[tuple[int, ...], list[Images]] = {}
+    for one in images:
+        alike.setdefault(tuple(one.predicted.shape[2:]), []).append(one)
+    for some in alike.values():
+        size = some[0].predicted[:, 0].numel()
+        width = chunk_width(2 * size, some[0].predicted.dtype)
+        together: list[Images] = []
+        for one in some:
+            if together and sum(len(known.edges) for known in together) + len(one.edges) > width:
+                yield _as_one(together)
+                together = []
+            together.append(one)
+        yield _as_one(together)
+
+
+def _as_one(images: Sequence[Images]) -> Images:
+    if len(images) == 1:
+        return images[0]
+    return Images(
+        tuple(edge for one in images for edge in one.edges),
+        torch.cat([one.predicted for one in images], dim=1),
+        torch.cat([one.observed.expand_as(one.predicted) for one in images], dim=1),
+        written=False,
+    )
+
+
 class Junction(ABC):
     """The maps of some entries of a level, from the values of their parents to those of the nodes entered."""
 

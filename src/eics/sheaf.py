@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from eics.circuit import Edge
-from eics.junctions import Images
+from eics.junctions import Images, joined
 from eics.linearize import LinearizedCircuit, Stalk, by_position
 from eics.sweeps import sweep_back
 from eics.tape import sent
@@ -99,16 +99,22 @@ def _edge_terms(
 ) -> Iterator[Terms]:
     """||rho a_u - a_v||^2 for each edge. `carried`, where it is given, gets the sum over each node's edges."""
     observed = {} if carried is None else _short_columns(linearized)
+    short: list[Images] = []
     for junction in linearized.junctions:
         written = True
         for images in junction.images(linearized.stalks):
             written = images.written
             if carried is not None and written:
                 _count_in(carried, images.edges[0].target, images.predicted.sum(dim=1).flatten(1))
-            yield _terms_of(images, linearized, metric)
+            if written:
+                yield _terms_of(images, linearized, metric)
+            else:
+                short.append(images)
         if carried is not None and not written:
             for node, value in junction.carry(observed):
                 _count_in(carried, node, linearized.written(node, value).squeeze(2))
+    for images in joined(short):
+        yield _terms_of(images, linearized, metric)
 
 
 def _count_in(carried: dict[str, Tensor], node: str, block: Tensor) -> None:

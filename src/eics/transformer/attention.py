@@ -231,9 +231,12 @@ def rotate(x: Tensor, rotation: Rotation | None, *, back: bool = False) -> Tenso
         return x
     cos, sin = (_spread_rotation(part.to(x.dtype), x) for part in rotation)
     width = cos.shape[-1]
-    turned, passed = x[..., :width], x[..., width:]
-    other = _unhalf(turned * sin) if back else _half(turned) * sin
-    return torch.cat([turned * cos + other, passed], dim=-1)
+    turned = x[..., :width]
+    if back:
+        image = torch.addcmul(_unhalf(turned * sin), turned, cos)
+    else:
+        image = torch.addcmul(_half(turned) * sin, turned, cos)
+    return image if width == x.shape[-1] else torch.cat([image, x[..., width:]], dim=-1)
 
 
 def _spread_rotation(part: Tensor, x: Tensor) -> Tensor:

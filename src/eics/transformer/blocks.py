@@ -32,6 +32,12 @@ def project(x: Tensor, weight: Tensor) -> Tensor:
     )
 
 
+def by_matrix(rows: Tensor, matrix: Tensor) -> Tensor:
+    """Rows (H, B, k, T, n) by a matrix of each head and prompt, (H, B, n, m), all vectors at once: (H, B, k, T, m)."""
+    product: Tensor = (rows.flatten(2, 3) @ matrix).unflatten(2, rows.shape[2:4])
+    return product
+
+
 def mix(x: Tensor, weight: Tensor) -> Tensor:
     """Rows (..., in) through one matrix (in, out), all in one product."""
     return torch.mm(x.reshape(-1, weight.shape[0]), weight).view(*x.shape[:-1], weight.shape[1])

@@ -15,7 +15,7 @@ from torch import Tensor
 from eics.memory import memory_bound
 from eics.operators import Kronecker, LinearOperator, Writer
 from eics.transformer.attention import AttentionState, Held, pick, rotate
-from eics.transformer.blocks import project, to_columns, to_rows
+from eics.transformer.blocks import by_matrix, project, to_columns, to_rows
 from eics.transformer.head_grams import head_grams, kronecker_squares
 from eics.transformer.head_norms import head_norms_squared
 from eics.transformer.head_terms import HeadTerms, JoinedTerms
@@ -123,7 +123,7 @@ class HeadMap(LinearOperator):
         if "v" in read:
             terms.append(self.held.pattern.unsqueeze(2) @ read["v"])
         if "q" in read or "k" in read:
-            terms.append(self._pattern_change(read) @ self.held.value.unsqueeze(2))
+            terms.append(by_matrix(self._pattern_change(read), self.held.value))
         return add(iter(terms))
 
     def z_back(self, back: Tensor) -> Tensor:
@@ -152,10 +152,10 @@ class HeadMap(LinearOperator):
         """What each port gets of a cotangent of z, before its weights: (H, B, k, T, e), in the order of `ports`."""
         held = self.held
         if self.through & {"q", "k"}:
-            scores = self._softmax_change(back @ held.value.mT.unsqueeze(2))  # a softmax's Jacobian is symmetric
-            scores = self.state.spec.scale * self._capped(scores)
+            # a softmax's Jacobian is symmetric
+            scores = self._capped(self._softmax_change(by_matrix(back, held.value.mT)))
         if "q" in self.through:
-            yield "q", self._turn_back(scores @ held.key.unsqueeze(2), held.q_norm)
+            yield "q", self._turn_back(by_matrix(scores, held.key), held.q_norm)
         if "k" in self.through:
             yield "k", self._turn_back(scores.mT @ held.query.unsqueeze(2), held.k_norm)
         if "v" in self.through:
@@ -344,15 +344,15 @@ class HeadMap(LinearOperator):
         """dA, (H, B, k, T, T)."""
         held, terms = self.held, []
         if "q" in read:
-            terms.append(self._turn(read["q"], held.q_norm) @ held.key.mT.unsqueeze(2))
+            terms.append(by_matrix(self._turn(read["q"], held.q_norm), held.key.mT))
         if "k" in read:
-            terms.append(held.query.unsqueeze(2) @ self._turn(read["k"], held.k_norm).mT)
-        return self._softmax_change(self.state.spec.scale * self._capped(add(iter(terms))))
+            terms.append(by_matrix(self._turn(read["k"], held.k_norm), held.query.mT).mT)
+        return self._softmax_change(self._capped(add(iter(terms))))
 
     def _softmax_change(self, scores: Tensor) -> Tensor:
-        pattern = self.held.pattern.unsqueeze(2)
-        weighted = pattern * scores
-        return weighted - pattern * weighted.sum(dim=-1, keepdim=True)
+        """scale A * (dS - sum_j A dS), for the scores before their scale."""
+        weighted = (self.state.spec.scale * self.held.pattern).unsqueeze(2) * scores
+        return torch.addcmul(weighted, self.held.pattern.unsqueeze(2), weighted.sum(dim=-1, keepdim=True), value=-1.0)
 
     def _capped(self, scores: Tensor) -> Tensor:
         return scores if self.held.slope is None else scores * self.held.slope.unsqueeze(2)
