@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import eics
 from eics.bench.circuits import REFERENCES, heads_only, ioi, medium, random_circuit
 from eics.bench.counts import Counts, count
-from eics.bench.growth import Growth, grow, growth_figure
+from eics.bench.growth import Growth, Point, expected_seconds, grow, growth_figure
 from eics.bench.measure import Spread, peak_memory, timing
 from eics.bench.node_functions import PlainCircuit
 from eics.bench.rows import ROWS, Setting, chosen_rows, memory_target, targets
@@ -404,6 +404,18 @@ def test_growth_curves_are_measured_and_drawn(bench, tmp_path):
 
 
 def test_a_curve_ends_where_it_takes_too_long(bench):
-    growth = grow(bench.model, TINY, limit=0.0, sizes={"batch": (1, 2)})
+    found = []
+    growth = grow(bench.model, TINY, limit=0.0, sizes={"batch": (1, 2)}, done=found.append)
     assert {point.size for point in growth.points} == {1}
     assert isinstance(growth, Growth)
+    assert found[0].points == growth.points  # what is measured is there before the end
+
+
+def test_a_point_that_would_take_too_long_is_not_begun():
+    def point(size, seconds):
+        return Point("positions", size, "exact", "frozen", Spread.of([1.0]), seconds, 1.0)
+
+    assert expected_seconds([], 8) == 0.0
+    assert expected_seconds([point(8, 0.5)], 32) == pytest.approx(8.0)
+    assert expected_seconds([point(8, 0.5), point(32, 32.0)], 128) == pytest.approx(2048.0)
+    assert expected_seconds([point(8, 0.5), point(32, 0.5)], 128) == pytest.approx(2.0)

@@ -15,6 +15,7 @@ from eics.emergence import Emergence, EmergenceSpectra
 from eics.laplacian import laplacian_spectrum, project
 from eics.linearize import LinearizedCircuit
 from eics.options import Options
+from eics.precision import said
 from eics.result import EdgeTerms, NodeTerm, Score, Scores, failed
 from eics.sheaf import SheafTerm
 from eics.tensors import Packed
@@ -55,6 +56,7 @@ class Computed:
         self.macro_sampled, self.macro_method = spectra.macro.sampled, spectra.macro.method
         self.sampled = spectra.sampled
         self.edges_left_out = linearized.edges_left_out
+        self.products = said()
         self.node_positions = {node: list(kept) for node, kept in linearized.circuit.positions.items()}
         self.sheaf_names = parts.sheaf.names
         self.curve, self.calibration = parts.curve, parts.calibration
@@ -225,6 +227,8 @@ def _diagnostics(batch: _Batch, index: int) -> dict[str, Any]:
         "edges_left_out": computed.edges_left_out,
         "ei_methods": {"macro": computed.macro_method, "parts": dict(computed.methods)},
     }
+    if computed.products is not None:
+        found["products"] = computed.products
     if "macro lower" in batch.numbers:
         found["ei_bounds"] = _bounds(batch, index)
     if computed.calibration is not None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from eics.operators import LinearOperator
+from eics.precision import norms
 from eics.probes import Stream, fork
 from eics.spectrum import Alpha, Estimate, Gram, Spectrum
 from eics.tape import sent
@@ -90,7 +91,8 @@ def side_by_side(tensors: Sequence[Tensor], batch: int) -> Tensor:
 
 def closed_form(operator: LinearOperator, rank: Tensor | int) -> SmallAlpha | None:
     """Without a probe, where the operator knows its norm."""
-    norm = operator.frobenius_squared()
+    with norms():
+        norm = operator.frobenius_squared()
     return None if norm is None else SmallAlpha(norm, None, rank, method="closed form", exact=True)
 
 
@@ -99,7 +101,8 @@ def small_alpha(operator: LinearOperator, gram: Gram, rank: Tensor | int, *, pro
     closed = closed_form(operator, rank)
     if closed is not None:
         return closed
-    trace, stderr = hutchpp(gram, probes=probes, stream=stream)
+    with norms():
+        trace, stderr = hutchpp(gram, probes=probes, stream=stream)
     return SmallAlpha(trace, stderr, rank, method="hutch++", exact=False)
 
 

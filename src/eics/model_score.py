@@ -1,7 +1,7 @@
 """Prompts on a circuit of a model: tokens, one forward pass a batch, then Algorithm 1 for each configuration."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
@@ -22,6 +22,7 @@ from eics.means import Means
 from eics.memory import memory_limit
 from eics.models.base import Model
 from eics.options import Options
+from eics.precision import products
 from eics.prompts import Prompt, token_texts, tokenize
 from eics.result import Score, Scores, failed
 from eics.score import computed
@@ -144,6 +145,10 @@ class _Job:
         state.forward_passes += passes
         return state
 
+    def products(self, options: Options) -> AbstractContextManager[None]:
+        """How products are rounded."""
+        return products(self.model.transformer.unembed.dtype, self.model.device, options.mode)
+
     def linearize(self, state: ForwardState, options: Options) -> LinearizedCircuit:
         """The circuit at that pass's state."""
         tokens = self.tokens if options.readout == "tokens" else None
@@ -160,7 +165,7 @@ def _calibrate(job: _Job, options: Options, batches: Sequence[Sequence[Prompt]])
         items = [item for item in (_checked(job, prompt)[0] for prompt in batch) if item is not None]
         items = [item for item in items if _has_room(job.circuit, len(item[1]), [options])]
         if items:
-            with torch.no_grad(), memory_limit(options.memory, job.model.device):
+            with torch.no_grad(), memory_limit(options.memory, job.model.device), job.products(options):
                 state = job.run(items, [options])
                 _repair(state)
                 linearized = job.linearize(state, options).restrict(options.positions)
@@ -254,7 +259,7 @@ def _one_way(
     job: _Job, prompts: Sequence[Prompt], state: ForwardState, options: Options, calibration: AlphaCalibration | None
 ) -> _Way:
     try:
-        with torch.no_grad(), memory_limit(options.memory, job.model.device), _products(job.model, options):
+        with torch.no_grad(), memory_limit(options.memory, job.model.device), job.products(options):
             linearized = job.linearize(state, options)
             found = computed(linearized, options, calibration)
             return _Way(found, None if job.also is None else job.also(state, prompts, linearized, options))
@@ -280,25 +285,6 @@ def _scores(
     if way.more is None:
         return scores
     return Scores(replace(s, diagnostics=s.diagnostics | m) for s, m in zip(scores, way.more, strict=True))
-
-
-@contextmanager
-def _products(model: Model, options: Options) -> Iterator[None]:
-    """For `fast` on a GPU and a model in half precision, products of float32 numbers rounded to 11 bits (TF32).
-
-    The weights have no more than that, and what was observed was computed with as many or fewer: the rounding is below
-    what is known. Every sum is in float32 still.
-    """
-    half = model.transformer.unembed.dtype.itemsize < 4 and options.mode == "fast" and model.device.type == "cuda"
-    if not half:  # nothing is asked of a setting that is not ours
-        yield
-        return
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def _said(job: _Job, item: Item, state: ForwardState, row: int) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 These need a GPU: `make gpu-test`.
 """
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
@@ -115,3 +117,20 @@ def test_what_cannot_be_recorded_is_computed(monkeypatch):
             assert found == _records(model, circuit, batch)
     assert model.recordings.played == 0
     assert isinstance(model.recordings, Recordings)
+
+
+def test_products_of_half_precision_models_are_rounded_and_records_say_so(monkeypatch):
+    model = _on_gpu("llama", torch.bfloat16)
+    circuit = some_circuit(model)
+    rounded = _records(model, circuit, SAME)
+    monkeypatch.setattr("eics.model_score.products", lambda *_: nullcontext())
+    with unrecorded():
+        whole = _records(model, circuit, SAME)
+    for one, other in zip(rounded, whole, strict=True):
+        assert one["diagnostics"]["products"] == "tf32; for norms of maps bfloat16"
+        assert "products" not in other["diagnostics"]
+        assert one["ei_macro"] == pytest.approx(other["ei_macro"], rel=2e-2)
+        assert one["ei_macro"] != other["ei_macro"]
+        assert one["c_sh"] == pytest.approx(other["c_sh"], rel=2e-3)
+        for name, part in one["ei_parts"].items():
+            assert part == pytest.approx(other["ei_parts"][name], rel=1e-2)

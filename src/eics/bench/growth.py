@@ -2,13 +2,14 @@
 
 Positions are grown on one prompt, nodes and edges on random circuits (to have room for many edges, nodes grow with
 the root of their number, up to 150, and heads are entered through ports), width on two-layer models, batch on `medium`.
-A curve ends where a point took longer than the limit.
+A curve ends where a point took longer than the limit, or where the next would: as it grew from the one before last to
+the last, so it is expected to grow on.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isqrt
+from math import isqrt, log
 from typing import Any
 
 from eics.bench.circuits import random_circuit
@@ -79,31 +80,37 @@ def grow(
     repeats: int = 3,
     sizes: dict[str, tuple[int, ...]] = SIZES,
     tick: Callable[[], None] = lambda: None,
+    done: Callable[[Growth], None] = lambda growth: None,  # noqa: ARG005
 ) -> Growth:
-    """Measures every curve; `tick` is called for each point, those left out included."""
+    """Measures every curve; `tick` is called for each point, those left out included, `done` with all points so far."""
     points: list[Point] = []
     plan = Plan(repeats=repeats, budget=limit)
     for axis, chosen in sizes.items():
-        over: set[tuple[str, str]] = set()
+        known: dict[tuple[str, str], list[Point]] = {curve: [] for curve in CURVES}
         for size in chosen:
-            if len(over) == len(CURVES):
-                tick_all(tick, len(CURVES))
-                continue
-            bench = _sized(model, setting, plan, axis, size)
-            plain = bench.measure_forward()
+            going = [curve for curve, found in known.items() if expected_seconds(found, size) <= limit]
+            if going:
+                bench = _sized(model, setting, plan, axis, size)
+                plain = bench.measure_forward()
             for curve in CURVES:
-                if curve not in over:
-                    point = _point(bench, axis, size, curve, plain)
-                    points.append(point)
-                    over |= {curve} if point.seconds > limit else set()
+                if curve in going:
+                    known[curve].append(_point(bench, axis, size, curve, plain))
+                    points.append(known[curve][-1])
                 tick()
+            done(Growth(tuple(points)))
     return Growth(tuple(points))
 
 
-def tick_all(tick: Callable[[], None], count: int) -> None:
-    """Advances by several."""
-    for _ in range(count):
-        tick()
+def expected_seconds(points: Sequence[Point], size: int) -> float:
+    """What a curve's next point will take: by the slope of its last two on logarithmic axes, at least in proportion;
+    by the square where there is one only. A curve that was left stays so."""
+    if not points:
+        return 0.0
+    last, slope = points[-1], 2.0
+    if len(points) > 1:
+        before = points[-2]
+        slope = max(1.0, log(last.seconds / before.seconds) / log(last.size / before.size))
+    return float(last.seconds * (size / last.size) ** slope)
 
 
 def _point(bench: Bench, axis: str, size: int, curve: tuple[str, str], plain: Any) -> Point:

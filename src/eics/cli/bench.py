@@ -11,6 +11,7 @@ from eics.cli.options import check_picture
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from eics.bench.growth import Growth
     from eics.bench.rows import Row, Setting
     from eics.bench.run import ForwardResult, RowResult
     from eics.circuit import Circuit
@@ -80,7 +81,11 @@ def bench(
             _write(Report(*where, plain, results), rest["out"], rest["markdown"], None)  # what is measured stays
 
         plain, results = measure(measured, chosen, tick, write)
-        grown = grow(adapted, setting, tick=tick) if curves else None
+
+        def draw(grown: "Growth") -> None:
+            _write(Report(*where, plain, results, grown), rest["out"], rest["markdown"], picture)
+
+        grown = grow(adapted, setting, tick=tick, done=draw) if curves else None
     report = Report(*where, plain, results, grown)
     _write(report, rest["out"], rest["markdown"], picture)
     if not quiet:

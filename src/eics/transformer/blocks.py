@@ -6,6 +6,8 @@ Where a block lies in memory vector by vector (`eics.vectors.by_vector`), neithe
 import torch
 from torch import Tensor
 
+from eics.precision import rounds
+
 
 def to_rows(block: Tensor, like: Tensor) -> Tensor:
     """(B, T*d, k) to (B, k, T, d), where `like` is (B, T, d)."""
@@ -36,6 +38,15 @@ def by_matrix(rows: Tensor, matrix: Tensor) -> Tensor:
     """Rows (H, B, k, T, n) by a matrix of each head and prompt, (H, B, n, m), all vectors at once: (H, B, k, T, m)."""
     product: Tensor = (rows.flatten(2, 3) @ matrix).unflatten(2, rows.shape[2:4])
     return product
+
+
+def by_weight(x: Tensor, weight: Tensor, own: Tensor) -> Tensor:
+    """`mix` with a matrix of weights (in, out), which `own` is as the model has it: rounded where `eics.precision`
+    says so."""
+    if not rounds(own):
+        return mix(x, weight)
+    rows = x.reshape(-1, own.shape[0]).to(own.dtype)
+    return torch.mm(rows, own, out_dtype=x.dtype).view(*x.shape[:-1], own.shape[1])
 
 
 def mix(x: Tensor, weight: Tensor) -> Tensor:

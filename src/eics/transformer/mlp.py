@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from eics.memory import chunk_width
 from eics.operators import LinearOperator, Writer
 from eics.tape import asked
-from eics.transformer.blocks import mix, project, to_columns, to_rows
+from eics.transformer.blocks import by_weight, mix, project, to_columns, to_rows
 from eics.transformer.mlp_norms import mlp_norms_squared
 from eics.transformer.norm import NormMap, derivative
 from eics.transformer.spec import MLP
@@ -98,10 +98,11 @@ class MLPMap(LinearOperator):
     def mv(self, x: Tensor) -> Tensor:
         """Norm, in, nonlinearity, out."""
         normed = self.norm.mv(to_rows(x, self.read))
-        hidden = mix(normed, self.w_in.mT) * self.by_up.unsqueeze(1)
-        if self.w_gate is not None and self.by_gate is not None:
-            hidden = hidden + mix(normed, self.w_gate.mT) * self.by_gate.unsqueeze(1)
-        out = mix(hidden, self.w_out.mT)
+        hidden = by_weight(normed, self.w_in.mT, self.spec.w_in.mT) * self.by_up.unsqueeze(1)
+        if self.w_gate is not None and self.spec.w_gate is not None and self.by_gate is not None:
+            gated = by_weight(normed, self.w_gate.mT, self.spec.w_gate.mT)
+            hidden = torch.addcmul(hidden, gated, self.by_gate.unsqueeze(1))
+        out = by_weight(hidden, self.w_out.mT, self.spec.w_out.mT)
         return to_columns(out if self.post is None else self.post.mv(out))
 
     def after(self, read: Sequence[tuple[Writer, Tensor]]) -> Tensor | None:
@@ -158,10 +159,10 @@ class MLPMap(LinearOperator):
     def rmv(self, y: Tensor) -> Tensor:
         """The same road back."""
         back = to_rows(y, self.read)
-        hidden = mix(back if self.post is None else self.post.rmv(back), self.w_out)
-        total = mix(hidden * self.by_up.unsqueeze(1), self.w_in)
-        if self.w_gate is not None and self.by_gate is not None:
-            total = total + mix(hidden * self.by_gate.unsqueeze(1), self.w_gate)
+        hidden = by_weight(back if self.post is None else self.post.rmv(back), self.w_out, self.spec.w_out)
+        total = by_weight(hidden * self.by_up.unsqueeze(1), self.w_in, self.spec.w_in)
+        if self.w_gate is not None and self.spec.w_gate is not None and self.by_gate is not None:
+            total = total + by_weight(hidden * self.by_gate.unsqueeze(1), self.w_gate, self.spec.w_gate)
         return to_columns(self.norm.rmv(total))
 
     def frobenius_squared(self) -> Tensor | None:

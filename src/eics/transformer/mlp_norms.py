@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from eics.memory import memory_bound
-from eics.transformer.blocks import mix
+from eics.precision import rounds
+from eics.transformer.blocks import by_weight
 from eics.transformer.kept import kept_bytes
 from eics.vectors import add
 
@@ -34,10 +35,11 @@ def mlp_norms_squared(mlp: "MLPMap") -> Tensor | None:
     if mlp.by_gate is not None:
         sides.append(("g", mlp.by_gate))
     total = torch.zeros_like(inverse)
+    kind = mlp.spec.w_in.dtype if rounds(mlp.spec.w_in) else mlp.dtype
     for place, (one, a) in enumerate(sides):
         for two, b in sides[place:]:
-            matrix = _matrix(mlp, one + two)
-            total = total + (_form(a, matrix) if one == two else 2.0 * (mix(a, matrix) * b).sum(dim=-1))
+            matrix = _matrix(mlp, one + two, kind)
+            total = total + (_form(a, matrix) if one == two else 2.0 * (_through(a, matrix) * b).sum(dim=-1))
     total = total * inverse
     if norm.beta is not None:
         spec = mlp.spec
@@ -51,13 +53,17 @@ def _form(a: Tensor, matrix: Tensor) -> Tensor:
     """a^T K a for a symmetric K, (..., n) to (...): blocks on and above the diagonal, five eighths of the product."""
     total, width = torch.zeros_like(a[..., 0]), -(-a.shape[-1] // 4)
     for start in range(0, a.shape[-1], width):
-        image = mix(a[..., start : start + width], matrix[start : start + width, start:])
+        image = _through(a[..., start : start + width], matrix[start : start + width, start:])
         twice = image * a[..., start:]
         total = total + 2.0 * twice.sum(dim=-1) - twice[..., :width].sum(dim=-1)
     return total
 
 
-def _matrix(mlp: "MLPMap", pair: str) -> Tensor:
+def _through(a: Tensor, matrix: Tensor) -> Tensor:
+    return by_weight(a, matrix, matrix)
+
+
+def _matrix(mlp: "MLPMap", pair: str, kind: torch.dtype) -> Tensor:
     spec = mlp.spec
     sides = {"u": mlp.w_in, "g": mlp.w_gate}
 
@@ -66,7 +72,7 @@ def _matrix(mlp: "MLPMap", pair: str) -> Tensor:
         gram = one @ two.mT
         if spec.norm.centred:  # P takes out the mean over the width
             gram = gram - one.sum(dim=1, keepdim=True) @ two.sum(dim=1, keepdim=True).mT / one.shape[1]
-        return (mlp.w_out.mT @ mlp.w_out) * gram
+        return ((mlp.w_out.mT @ mlp.w_out) * gram).to(kind)
 
     weights = [weight for weight in (spec.w_in, spec.w_out, spec.w_gate, spec.norm.weight) if weight is not None]
-    return spec.kept.get((pair, mlp.dtype), weights, make)
+    return spec.kept.get((pair, mlp.dtype, kind), weights, make)
