@@ -15,8 +15,26 @@ from eics.memory import memory_limit
 from eics.operators import Dense, Product
 from eics.probes import generator
 from eics.spectrum import Gram, exact, exact_at
+from eics.vectors import log_determinants, solved
 
 ALPHAS = (1e-3, 0.5, 1.0, 40.0)
+
+
+@pytest.fixture
+def _threads():
+    """Set while the process runs, as users do."""
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+@pytest.mark.usefixtures("_threads")
+def test_many_matrices_are_factorized_rightly_whatever_the_threads():
+    matrices = torch.from_numpy(np.random.default_rng(0).normal(size=(8, 256, 256)))
+    want = np.linalg.slogdet(matrices.numpy())[1]
+    np.testing.assert_allclose(log_determinants(matrices).numpy(), want, rtol=1e-10)
+    right = matrices[..., :3].contiguous()
+    np.testing.assert_allclose(solved(matrices, right).numpy(), np.eye(256)[None, :, :3].repeat(8, 0), atol=1e-9)
 
 
 def matrix(seed, rows, cols, rank=None, decay=0.0):

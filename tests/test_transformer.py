@@ -10,7 +10,7 @@ import torch
 import brute as twin
 import eics
 import naive
-from eics import Circuit, LinearCircuit
+from eics import Circuit, LinearCircuit, emergence
 from eics.circuit import Kind, Node
 from eics.emergence import Part, macro_part, node_parts
 from eics.errors import CircuitError, ModelError
@@ -23,6 +23,7 @@ from eics.spectrum import exact, exact_at
 from eics.state import run
 from eics.testing import check_adapter
 from eics.transformer.linearize import TransformerRun
+from eics.transformer.mlp import MLPMap
 from test_operators import check_operator
 from tiny_models import FAMILIES, full_circuit, some_circuit, tiny_model, tiny_module
 
@@ -511,6 +512,49 @@ def test_memory_is_cut_into_chunks_without_changing_numbers():
     whole, cut = (eics.score(model, some_circuit(model), PROMPTS, memory=m) for m in (256, 0.02))
     for a, b in zip(whole, cut, strict=True):
         assert a.dei == pytest.approx(b.dei, rel=1e-9)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("linearization", ["frozen", "jacobian"])
+def test_maps_that_remember_are_the_same_maps(family, linearization):
+    model = tiny_model(family)
+    circuit = some_circuit(model)
+    linearized = TransformerRun(run(model, PROMPTS, circuit), circuit).linearize(linearization)
+    remembering = linearized.remembering()
+    places = torch.tensor([len(prompt) - 1 for prompt in PROMPTS])
+    for node in ("m0", "m2"):
+        plain, knows = (one.entries[node][0].operator for one in (linearized, remembering))
+        check_operator(knows)
+        torch.testing.assert_close(knows.dense(), plain.dense())
+        torch.testing.assert_close(knows.diagonal_blocks(), plain.diagonal_blocks())
+        torch.testing.assert_close(knows.at(places).dense(), plain.at(places).dense())
+        if plain.gram() is not None:
+            torch.testing.assert_close(knows.gram(), plain.gram())
+    torch.testing.assert_close(macro_map(remembering).dense(), macro_map(linearized).dense())
+
+
+@pytest.mark.parametrize("options", [{}, {"alpha": "auto"}, {"metric": "relative"}, {"positions": "no_sink"}])
+def test_prompts_apart_and_together_and_without_memory_have_the_same_information(options, monkeypatch):
+    """Matrices of all prompts are kept where 4 x 64 MB hold them, or of one prompt after another, or none."""
+    model = tiny_model("llama")
+    circuit = some_circuit(model)
+    found = []
+    for most in (4, 1.5e-3, 1e-9):
+        monkeypatch.setattr(emergence, "_KEPT", most)
+        found.append([score.to_record() for score in eics.score(model, circuit, PROMPTS, mode="exact", **options)])
+    made = []
+    plain = MLPMap._middle
+    monkeypatch.setattr(MLPMap, "_middle", lambda self, *weights: made.append(self.batch) or plain(self, *weights))
+    for most, batches in ((4, {3}), (1.5e-3, {1})):
+        monkeypatch.setattr(emergence, "_KEPT", most)
+        made.clear()
+        eics.score(model, circuit, PROMPTS, mode="exact", **options)
+        assert set(made) == batches
+        assert len(made) == 2 * 3 // max(batches)  # two MLPs, each once for a prompt
+    for others in found[1:]:
+        for one, other in zip(found[0], others, strict=True):
+            assert one["ei_macro"] == pytest.approx(other["ei_macro"], rel=1e-9)
+            assert one["ei_parts"] == pytest.approx(other["ei_parts"], rel=1e-9)
 
 
 def test_alpha_is_calibrated_once_for_all_prompts():

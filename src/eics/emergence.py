@@ -6,7 +6,7 @@
 Spectra are computed once; alpha enters afterwards, so a whole curve over alpha costs no more than a point.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from eics.hutchpp import SmallAlpha, at_least_one, closed_form, counts, joined, side_by_side, small_alpha
 from eics.lanczos import quadrature, top_k
 from eics.linearize import LinearizedCircuit
-from eics.memory import chunk_width
+from eics.memory import chunk_width, memory_bound
 from eics.operators import LinearOperator, Scaled, hstack
 from eics.options import Options
 from eics.paths import branch_maps, macro_map
@@ -28,6 +28,7 @@ from eics.tensors import each
 from eics.vectors import by_coordinate, cat_batches
 
 _ROUNDING = 64
+_KEPT = 4
 
 
 @dataclass(frozen=True)
@@ -180,14 +181,45 @@ def emergence_spectra(linearized: LinearizedCircuit, options: Options) -> Emerge
     relative = options.metric == "relative"
     macro = macro_part(linearized, relative=relative)
     parts = node_parts(linearized, relative) if options.parts == "nodes" else branch_parts(linearized, relative)
+    apart = _remembering(linearized) if options.mode == "exact" and options.parts == "nodes" else None
+    if apart is None:
+        of_macro, of_parts = spectrum_of(macro, options, options.probes_of_macro), _spectra(parts, options)
+    else:
+        of_macro, by_blocks = _one_by_one(apart, options)
+        found = _spectra([part for part in parts if part.names[0] not in by_blocks], options) | by_blocks
+        of_parts = {part.names[0]: found[part.names[0]] for part in parts}
     return EmergenceSpectra(
-        macro=spectrum_of(macro, options, options.probes_of_macro),
-        parts=_spectra(parts, options),
+        macro=of_macro,
+        parts=of_parts,
         macro_rows=macro.rows,
         macro_channels=macro.channels,
         part_channels=tuple(part.channels for part in parts),
         batch=linearized.batch,
     )
+
+
+def _remembering(linearized: LinearizedCircuit) -> Iterable[LinearizedCircuit] | None:
+    """The circuit, or that of each prompt, with maps that remember the matrices of which J_M and the parts both are
+    made: those with diagonal blocks have some. As many as four of the blocks that the memory bound allows may be kept;
+    None where there are none, or one prompt's are more."""
+    maps = [entry.operator for entries in linearized.entries.values() for entry in entries if entry.operator.blocks > 1]
+    bytes_of_one = sum(one.rows * one.cols // one.blocks * one.dtype.itemsize for one in maps)
+    if not maps or bytes_of_one > _KEPT * memory_bound():
+        return None
+    if linearized.batch * bytes_of_one <= _KEPT * memory_bound():
+        return [linearized.remembering()]
+    return (linearized.prompt(index).remembering() for index in range(linearized.batch))
+
+
+def _one_by_one(circuits: Iterable[LinearizedCircuit], options: Options) -> tuple[Spectrum, dict[str, Spectrum]]:
+    """The spectra of J_M and of the parts with diagonal blocks, of one circuit after another."""
+    relative, found = options.metric == "relative", []
+    for circuit in circuits:
+        some = [part for part in node_parts(circuit, relative) if part.operator.blocks > 1]
+        macro = spectrum_of(macro_part(circuit, relative=relative), options, options.probes_of_macro)
+        found.append((macro, _spectra(some, options)))
+    merged: tuple[Spectrum, dict[str, Spectrum]] = each(lambda *tensors: torch.cat(tensors), *found)
+    return merged if len(found) > 1 else found[0]
 
 
 def _spectra(parts: Sequence[Part], options: Options) -> dict[str, Spectrum]:

@@ -374,6 +374,14 @@ class LinearizedCircuit:
             entries={node: tuple(e.prompt(index) for e in entries) for node, entries in self.entries.items()},
         )
 
+    def remembering(self) -> "LinearizedCircuit":
+        """The same maps for many products."""
+        entries = {
+            node: tuple(replace(e, operator=e.operator.remembering()) for e in entries)
+            for node, entries in self.entries.items()
+        }
+        return replace(self, entries=entries, shared={})
+
     def without_reference(self) -> "LinearizedCircuit":
         """The same with nothing instead of means off the circuit."""
         return replace(

@@ -164,6 +164,10 @@ class LinearOperator(ABC):
         cheaper."""
         return self
 
+    def remembering(self) -> "LinearOperator":
+        """The same map for many products, if it has matrices that pay then."""
+        return self
+
     @property
     def writer(self) -> Writer | None:
         """W where J = (W at every position) K; else None."""
@@ -481,6 +485,10 @@ class Scaled(LinearOperator):
     def double(self) -> LinearOperator:
         """Base and scales in float64."""
         return Scaled(self.base.double(), self.left.double(), self.right.double())
+
+    def remembering(self) -> LinearOperator:
+        """The base's, scaled."""
+        return Scaled(self.base.remembering(), self.left, self.right)
 
     def singular_squares(self, left: Tensor | None = None, right: Tensor | None = None) -> Tensor | None:
         """The base's, with more scales."""

@@ -23,7 +23,7 @@ from eics.operators import LinearOperator
 from eics.probes import Stream, signs
 from eics.tape import asked
 from eics.tensors import each
-from eics.vectors import cat_batches, gram64
+from eics.vectors import cat_batches, gram64, log_determinants
 
 _SVD_LIMIT = 128  # beyond this side, eigenvalues of a Gram matrix are several times faster than an SVD
 
@@ -109,7 +109,7 @@ class Updated(Spectrum):
         inner = self.columns.mT @ (self.columns / below.unsqueeze(2))
         small = trailing(alpha, 2) * (self.middle @ inner)
         small.diagonal(dim1=-2, dim2=-1).add_(1.0)
-        value = 0.5 * (below.log().sum(dim=1) + torch.linalg.slogdet(small).logabsdet)
+        value = 0.5 * (below.log().sum(dim=1) + log_determinants(small))
         return Estimate(value, torch.zeros_like(value))
 
 

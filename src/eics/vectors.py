@@ -95,6 +95,27 @@ def gram64(matrix: Tensor) -> Tensor:
     return gram
 
 
+def log_determinants(matrices: Tensor) -> Tensor:
+    """log |det| of many matrices, (B, n, n) to (B,); on the CPU one after another.
+
+    After `torch.set_num_threads` torch 2.13 factorizes several matrices at once wrongly there: "Parameter 6 was
+    incorrect on entry to DLASWP", and other numbers. LU alone does that; Cholesky, QR and eigenvalues are right.
+    """
+    if matrices.device.type != "cpu":
+        together: Tensor = torch.linalg.slogdet(matrices).logabsdet
+        return together
+    return torch.stack([torch.linalg.slogdet(one).logabsdet for one in matrices])
+
+
+def solved(matrices: Tensor, right: Tensor) -> Tensor:
+    """M^-1 R for many matrices, (..., n, n) and (..., n, m); on the CPU one after another, like `log_determinants`."""
+    if matrices.ndim == 2 or matrices.device.type != "cpu":
+        found: Tensor = torch.linalg.solve(matrices, right)
+        return found
+    pairs = zip(matrices.flatten(0, -3), right.flatten(0, -3), strict=True)
+    return torch.stack([torch.linalg.solve(*pair) for pair in pairs]).view_as(right)
+
+
 def small_eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues and eigenvectors of many small symmetric matrices, on the CPU wherever they are: a GPU's solver takes
     longer to start than that, and gives up on some."""

@@ -9,6 +9,7 @@ from eics.baselines.base import Baseline
 from eics.circuit import Edge
 from eics.errors import EICSError, OptionError
 from eics.linearize import LinearizedCircuit
+from eics.vectors import solved
 
 
 class EdgeAlignmentResidual(Baseline):
@@ -55,6 +56,7 @@ def ridge_factors(inputs: Tensor, outputs: Tensor, ridge: float) -> tuple[Tensor
     strength = (ridge * inputs.square().sum(dim=(-2, -1)) / count).clamp(min=torch.finfo(inputs.dtype).tiny)
     eye = torch.eye(min(count, width), dtype=inputs.dtype, device=inputs.device) * strength[..., None, None]
     if width <= count:
-        solved = torch.linalg.solve(inputs.mT @ inputs + eye, inputs.mT @ outputs)
-        return solved, torch.eye(width, dtype=inputs.dtype, device=inputs.device)
-    return torch.linalg.solve(inputs @ inputs.mT + eye, outputs), inputs.mT
+        return solved(inputs.mT @ inputs + eye, inputs.mT @ outputs), torch.eye(
+            width, dtype=inputs.dtype, device=inputs.device
+        )
+    return solved(inputs @ inputs.mT + eye, outputs), inputs.mT

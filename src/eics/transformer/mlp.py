@@ -27,7 +27,12 @@ _TOGETHER = 8
 
 
 class MLPMap(LinearOperator):
-    """An MLP's linear map from the residual stream to its write, at the observed state; also its own value there."""
+    """An MLP's linear map from the residual stream to its write, at the observed state; also its own value there.
+
+    One that remembers makes its matrices once, (B, T, d, d), and multiplies with them.
+    """
+
+    remembers = False
 
     def __init__(self, spec: MLP, read: Tensor, frozen: bool) -> None:
         self.spec, self.read, self.frozen = spec, read, frozen
@@ -97,6 +102,9 @@ class MLPMap(LinearOperator):
 
     def mv(self, x: Tensor) -> Tensor:
         """Norm, in, nonlinearity, out."""
+        if self.remembers:
+            rows = self.norm.core(to_rows(x, self.read)).transpose(1, 2)  # (B, T, k, d)
+            return to_columns((rows @ self._matrices.mT).transpose(1, 2))
         normed = self.norm.mv(to_rows(x, self.read))
         hidden = by_weight(normed, self.w_in.mT, self.spec.w_in.mT) * self.by_up.unsqueeze(1)
         if self.w_gate is not None and self.spec.w_gate is not None and self.by_gate is not None:
@@ -159,6 +167,8 @@ class MLPMap(LinearOperator):
     def rmv(self, y: Tensor) -> Tensor:
         """The same road back."""
         back = to_rows(y, self.read)
+        if self.remembers:
+            return to_columns(self.norm.core((back.transpose(1, 2) @ self._matrices).transpose(1, 2)))
         hidden = by_weight(back if self.post is None else self.post.rmv(back), self.w_out, self.spec.w_out)
         total = by_weight(hidden * self.by_up.unsqueeze(1), self.w_in, self.spec.w_in)
         if self.w_gate is not None and self.spec.w_gate is not None and self.by_gate is not None:
@@ -199,7 +209,22 @@ class MLPMap(LinearOperator):
         one.norm, one.post = self.norm.each(some), None if self.post is None else self.post.each(some)
         one.by_up, more = some(self.by_up), (self.up, self.gate, self.by_gate)
         one.up, one.gate, one.by_gate = (None if tensor is None else some(tensor) for tensor in more)
+        if self.remembers:
+            one.remembers, one._matrices = True, some(self._matrices)
         return one
+
+    def remembering(self) -> "MLPMap":
+        """The same, for many products; where a norm follows, itself."""
+        if self.post is not None or self.remembers:
+            return self
+        one = self.picked(lambda tensor: tensor)
+        one.remembers = True
+        return one
+
+    @cached_property
+    def _matrices(self) -> Tensor:
+        """W_out (diag(r) W_in + diag(s) W_gate) diag(w) P at each position, (B, T, d, d)."""
+        return self._middle(self._folded(self.w_in), None if self.w_gate is None else self._folded(self.w_gate))
 
     def written_at(self, places: Tensor) -> LinearOperator:
         """An MLP acts position by position: one position instead of all."""
@@ -212,6 +237,8 @@ class MLPMap(LinearOperator):
 
     def diagonal_blocks(self) -> Tensor:
         """W_out (diag(r) W_in + diag(s) W_gate) between the norms at each position, one product each; (B, T, d, d)."""
+        if self.remembers:
+            return self.norm.core(self._matrices.transpose(1, 2)).transpose(1, 2)
         blocks = self.norm.rmv(self._middle(self.w_in, self.w_gate).transpose(1, 2))  # rows as vectors: (B, d, T, d)
         if self.post is None:
             return blocks.transpose(1, 2)
@@ -239,9 +266,9 @@ class MLPMap(LinearOperator):
             scale is not None and found is None for scale, found in zip((left, right), scales, strict=True)
         ):
             return None
-        ins = [None if w is None else self._folded(w) for w in (self.w_in, self.w_gate)]
-        assert ins[0] is not None
-        middle = self._middle(ins[0], ins[1])
+        middle = self._matrices
+        if not self.remembers:
+            del self._matrices
         norm = NormMap.at(self.spec.norm, self.read.double(), self.frozen)  # what N annihilates, it does to float64
         gram = gram64(middle) * norm.inverse[..., None, None]
         if norm.beta is not None:

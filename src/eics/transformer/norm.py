@@ -65,14 +65,15 @@ class NormMap:
     def mv(self, x: Tensor) -> Tensor:
         """N x."""
         x = _centre(x) if self.spec.centred else x
-        return self.weight * self._core(x)
+        return self.weight * self.core(x)
 
     def rmv(self, y: Tensor) -> Tensor:
         """N^T y; the core is symmetric."""
-        y = self._core(self.weight * y)
+        y = self.core(self.weight * y)
         return _centre(y) if self.spec.centred else y
 
-    def _core(self, x: Tensor) -> Tensor:
+    def core(self, x: Tensor) -> Tensor:
+        """N without gain and centring, which is symmetric."""
         point, scale = self.point.unsqueeze(-3), self.scale.unsqueeze(-3)
         out = x / scale
         if not self.frozen:
