@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from circuits import circuits
 from eics.laplacian import Coboundary, operator_norm_weights
 from eics.memory import memory_limit
-from eics.operators import Dense, HStack, LinearOperator, Product, Scaled, Sum, hstack, vstack
+from eics.operators import Dense, HStack, LinearOperator, Product, Sum, hstack, vstack
 from eics.paths import PathMap, branch_maps, macro_map
+from eics.scaled import Scaled
 
 
 def random_dense(generator, rows, cols, batch):

@@ -17,10 +17,11 @@ from eics.hutchpp import SmallAlpha, at_least_one, closed_form, counts, joined, 
 from eics.lanczos import quadrature, top_k
 from eics.linearize import LinearizedCircuit
 from eics.memory import chunk_width, memory_bound
-from eics.operators import LinearOperator, Scaled, hstack
+from eics.operators import LinearOperator, hstack
 from eics.options import Options
 from eics.paths import branch_maps, macro_map
 from eics.probes import generator
+from eics.scaled import Scaled
 from eics.sheaf import EPS
 from eics.spectrum import Alpha, Estimate, Gram, Spectrum, exact, exact_at, trailing
 from eics.tape import asked, sent

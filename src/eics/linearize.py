@@ -24,7 +24,8 @@ from torch import Tensor
 from eics.circuit import Circuit, Edge, Kind, Node
 from eics.errors import OptionError
 from eics.junctions import Bundle, Junction, Widened
-from eics.operators import LinearOperator, Scaled, Writer, hstack
+from eics.operators import LinearOperator, Writer, hstack
+from eics.scaled import Scaled
 from eics.tape import asked, sent
 from eics.vectors import rows_of, to_block, zeros_by_vector
 

@@ -16,7 +16,8 @@ from eics.circuit import Edge
 from eics.junctions import Images, Junction
 from eics.linearize import Entry, Stalk
 from eics.memory import chunk_width
-from eics.operators import LinearOperator, Scaled, Writer
+from eics.operators import LinearOperator, Writer
+from eics.scaled import Scaled
 from eics.transformer.attention import pick
 from eics.transformer.blocks import mix, project
 from eics.transformer.heads import HeadMap

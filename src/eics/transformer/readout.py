@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from eics.memory import chunk_width
-from eics.operators import Dense, LinearOperator, Scaled, Writer
+from eics.operators import Dense, LinearOperator, Writer
+from eics.scaled import Scaled
 from eics.transformer.blocks import to_columns, to_rows
 from eics.transformer.norm import NormMap
 from eics.transformer.spec import Transformer
