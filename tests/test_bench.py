@@ -14,12 +14,13 @@ import eics
 from eics.bench.circuits import REFERENCES, heads_only, ioi, medium, random_circuit
 from eics.bench.counts import Counts, count
 from eics.bench.growth import Growth, Point, expected_seconds, grow, growth_figure
-from eics.bench.measure import Spread, peak_memory, timing
+from eics.bench.measure import Spread, machine, peak_memory, timing
 from eics.bench.node_functions import PlainCircuit
 from eics.bench.rows import ROWS, Setting, chosen_rows, memory_target, targets
-from eics.bench.run import Bench, Plan
+from eics.bench.run import Bench, Plan, describe
 from eics.bench.shapes import SHAPES, random_model
 from eics.bench.straightforward import dense_seconds, straightforward
+from eics.bench.table import Report, markdown
 from eics.circuit import Circuit, Kind, Node
 from eics.circuit_file import save_circuit
 from eics.cli import main
@@ -289,6 +290,21 @@ def test_a_row_is_measured_whole():
         assert all(score.status in ("ok", "clipped") for score in bench.score(bench.circuit(row.circuit), row))
 
 
+def test_the_first_batch_of_a_shape_has_a_column_where_later_ones_are_played(bench):
+    plain = bench.measure_forward()
+    (row,) = chosen_rows(ROWS, ["medium-fast-frozen"])
+    found = bench.measure(row, plain)
+    assert found.unrecorded is None
+    where = machine(bench.device), describe(bench.model, TINY), TINY, plain
+    assert "| first |" not in markdown(Report(*where, [found]))
+    played = replace(found, unrecorded=timing([6.0], [1.0, 1.0]))
+    table = markdown(Report(*where, [found, played]))
+    assert "| row | cost | first |" in table
+    assert "later ones are played from a recording" in table
+    assert table.splitlines()[5].split("|")[3].strip() == "6"
+    assert Report(*where, [played]).to_json()["rows"][0]["unrecorded_forward_equivalents"]["median"] == 6.0
+
+
 def test_targets():
     row = chosen_rows(ROWS, ["medium-fast-frozen"])[0]
     assert targets(row, Setting("gpt2", "cpu", "float32", 8, 16)) == (4, 1.5)
@@ -416,6 +432,6 @@ def test_a_point_that_would_take_too_long_is_not_begun():
         return Point("positions", size, "exact", "frozen", Spread.of([1.0]), seconds, 1.0)
 
     assert expected_seconds([], 8) == 0.0
-    assert expected_seconds([point(8, 0.5)], 32) == pytest.approx(8.0)
+    assert expected_seconds([point(8, 0.5)], 32) == pytest.approx(2.0)
     assert expected_seconds([point(8, 0.5), point(32, 32.0)], 128) == pytest.approx(2048.0)
-    assert expected_seconds([point(8, 0.5), point(32, 0.5)], 128) == pytest.approx(2.0)
+    assert expected_seconds([point(8, 0.5), point(32, 0.4)], 128) == pytest.approx(0.4)

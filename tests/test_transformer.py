@@ -514,6 +514,19 @@ def test_memory_is_cut_into_chunks_without_changing_numbers():
         assert a.dei == pytest.approx(b.dei, rel=1e-9)
 
 
+def test_ports_of_a_head_share_a_gram_matrix_of_its_width_prompt_by_prompt():
+    model = tiny_model("llama")
+    circuit = some_circuit(model)
+    linearized = TransformerRun(run(model, PROMPTS, circuit), circuit).linearize("jacobian")
+    for one in (linearized, linearized.prompt(1), linearized.double().restrict("no_sink")):
+        operator = one.node_map("a0.h1")  # entered through <q> and <v>
+        for map_ in (operator, operator.prompt(0), operator.double()):
+            assert map_.gram_side == 6 * 6  # positions x a head's width
+            values = torch.linalg.eigvalsh(map_.gram()[:, 0]).flip(-1)
+            squares = torch.linalg.svdvals(map_.dense().double())[:, :36].square()
+            torch.testing.assert_close(values.clamp(min=0), squares, rtol=1e-6, atol=1e-8)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("linearization", ["frozen", "jacobian"])
 def test_maps_that_remember_are_the_same_maps(family, linearization):

@@ -218,6 +218,8 @@ def _score_batch(job: _Job, items: Sequence[Item]) -> list[list[Score]]:
     try:
         return _score_whole(job, items)
     except torch.OutOfMemoryError:
+        if job.model.recordings.forget():  # what was kept to be fast comes first
+            return _score_batch(job, items)
         if len(items) == 1:
             reason = "out of memory, even alone: lower --memory, restrict positions or shorten the prompt"
             return [job.failed(items[0][0], reason)]

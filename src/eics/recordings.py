@@ -77,6 +77,12 @@ class Recordings(Generic[Result]):
                 del self.known[key]
         return work(state)
 
+    def forget(self) -> bool:
+        """Gives the memory of all recordings back; False where there were none."""
+        held = any(isinstance(one, Recording) for one in self.known.values())
+        self.known.clear()
+        return held
+
     def _keep(self, key: Hashable, value: "Tape | Recording[Result] | None") -> None:
         self.known[key] = value
         self.known.move_to_end(key)
@@ -109,7 +115,8 @@ class Recording(Generic[Result]):
         self.inputs = list(copies.values())  # in the order in which `_tensors` finds them
         self.tape, self.graph = Again(tape), torch.cuda.CUDAGraph()
         # Other threads may do with the GPU what they like meanwhile.
-        with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"), on(self.tape):
+        capture = torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local")
+        with torch.cuda.device(state.lengths.device), capture, on(self.tape):
             self.result = work(static)
             self.tape.finish()
             self.questions = Packed({str(place): question for place, question in enumerate(self.tape.questions)})
@@ -119,8 +126,9 @@ class Recording(Generic[Result]):
         are the same."""
         if not self.tape.holds:
             return self.result, False
-        torch._foreach_copy_(list(self.inputs), list(tensors))
-        self.graph.replay()
+        with torch.cuda.device(tensors[0].device):
+            torch._foreach_copy_(list(self.inputs), list(tensors))
+            self.graph.replay()
         answers = list(self.questions.fetch().values())
         return self.result, answers == self.tape.answers
 

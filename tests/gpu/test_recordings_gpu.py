@@ -103,6 +103,27 @@ def test_recordings_are_bounded_and_share_their_memory():
     assert _records(model, circuit, [list(range(13)), list(range(1, 14))]) == want
 
 
+def test_recordings_are_given_up_where_memory_is_short(monkeypatch):
+    from eics import model_score
+
+    model = _on_gpu("gpt2")
+    circuit = some_circuit(model)
+    for batch in (SAME, OTHER, SAME):
+        want = _records(model, circuit, batch)
+    plain, short = model_score._compute, [True]
+
+    def compute(*arguments):
+        if short.pop():
+            short.append(False)
+            raise torch.OutOfMemoryError
+        return plain(*arguments)
+
+    monkeypatch.setattr(model_score, "_compute", compute)
+    with unrecorded():
+        assert _records(model, circuit, SAME) == want
+    assert not model.recordings.known
+
+
 def test_what_cannot_be_recorded_is_computed(monkeypatch):
     model = _on_gpu("gpt2")
     circuit = some_circuit(model)

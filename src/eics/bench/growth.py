@@ -102,14 +102,14 @@ def grow(
 
 
 def expected_seconds(points: Sequence[Point], size: int) -> float:
-    """What a curve's next point will take: by the slope of its last two on logarithmic axes, at least in proportion;
-    by the square where there is one only. A curve that was left stays so."""
+    """What a curve's next point will take: by the slope of its last two on logarithmic axes, in proportion to its size
+    where there is one only. A curve that was left stays so."""
     if not points:
         return 0.0
-    last, slope = points[-1], 2.0
+    last, slope = points[-1], 1.0
     if len(points) > 1:
         before = points[-2]
-        slope = max(1.0, log(last.seconds / before.seconds) / log(last.size / before.size))
+        slope = max(0.0, log(last.seconds / before.seconds) / log(last.size / before.size))
     return float(last.seconds * (size / last.size) ** slope)
 
 
@@ -166,6 +166,9 @@ def growth_figure(growth: Growth) -> Any:
             panel.plot(x, [p.flop_ratio for p in points], color=colours[mode], linestyle=":", linewidth=0.9, alpha=0.8)
         panel.set_xscale("log")
         panel.set_yscale("log")
+        sizes = sorted({point.size for point in growth.points if point.axis == axis})
+        panel.set_xticks(sizes, labels=[f"{size:,}" for size in sizes], fontsize=8)
+        panel.minorticks_off()
         panel.set_xlabel(axis)
         panel.axhline(1.0, color="0.6", linewidth=0.8)
         panel.grid(visible=True, which="major", linewidth=0.4, alpha=0.5)

@@ -35,7 +35,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     type=click.FloatRange(min=0),
     default=10.0,
     show_default=True,
-    help="After which a row stops repeating.",
+    help="After which a row stops repeating, and a growth curve ends.",
 )
 @click.option("--straightforward", is_flag=True, help="Also measure the straightforward version of every row.")
 @click.option("--growth", is_flag=True, help="Also measure how cost grows with positions, nodes, edges, width, batch.")
@@ -85,7 +85,7 @@ def bench(
         def draw(grown: "Growth") -> None:
             _write(Report(*where, plain, results, grown), rest["out"], rest["markdown"], picture)
 
-        grown = grow(adapted, setting, tick=tick, done=draw) if curves else None
+        grown = grow(adapted, setting, limit=rest["seconds"], tick=tick, done=draw) if curves else None
     report = Report(*where, plain, results, grown)
     _write(report, rest["out"], rest["markdown"], picture)
     if not quiet:

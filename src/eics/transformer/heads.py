@@ -315,8 +315,9 @@ class HeadMap(LinearOperator):
 
     @property
     def left_factor(self) -> object:
-        """The heads: whatever port they are entered through, they write through the same W_O."""
-        return (id(self.state), self.places)
+        """The heads: whatever port they are entered through, they write through the same W_O. Not the state: a prompt's
+        alone, or in float64, is another for each entry."""
+        return (id(self.state.spec), tuple(self.state.heads[place] for place in self.places))
 
     @property
     def kin(self) -> object:
