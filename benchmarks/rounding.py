@@ -15,6 +15,7 @@ import torch
 import eics
 from eics.bench.circuits import REFERENCES
 from eics.bench.shapes import random_model, shape_named
+from eics.errors import EICSError
 from eics.recordings import unrecorded
 
 
@@ -56,4 +57,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except EICSError as error:
+        raise SystemExit(str(error)) from None

@@ -18,6 +18,7 @@ from eics.bench.counts import count
 from eics.bench.shapes import random_model, shape_named
 from eics.circuit import Circuit
 from eics.emergence import emergence_spectra, macro_spectrum
+from eics.errors import EICSError
 from eics.linearize import LinearizedCircuit
 from eics.models import Model
 from eics.options import PAPER, Options
@@ -57,6 +58,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=16)
     arguments = parser.parse_args()
+    strangers = [name for name in arguments.circuits.split(",") if name not in REFERENCES]
+    if strangers:
+        parser.error(f"--circuits must be of {', '.join(REFERENCES)}. Got {strangers[0]!r}.")
     model: Model = random_model(shape_named(arguments.shape), name=arguments.shape)
     stream = torch.Generator().manual_seed(0)
     size = (arguments.batch, arguments.tokens)
@@ -75,4 +79,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except EICSError as error:
+        raise SystemExit(str(error)) from None

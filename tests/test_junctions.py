@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from eics import Circuit
-from eics.junctions import Bundle, Widened
+from eics.circuit import Edge
+from eics.junctions import Bundle, Images, Widened, joined
+from eics.memory import memory_limit
 from eics.models import adapt
 from eics.paths import PathMap
 from eics.sheaf import sheaf_term
@@ -166,3 +168,28 @@ def test_a_head_that_was_tampered_with_is_read_by_its_write():
     wide = dataclasses.replace(short, stalks=stalks, shared={})
     torch.testing.assert_close(sheaf_term(short).c_sh, sheaf_term(wide).c_sh)
     torch.testing.assert_close(PathMap(short, ["logits"]).dense(), PathMap(wide, ["logits"]).dense())
+
+
+def test_images_wait_for_each_other_within_the_memory_bound():
+    """Ten junctions' images of 3 edges, (2, 3, 4, 5) in float32: 160 bytes an edge, 80 for what it predicts."""
+    seen = []
+
+    def images():
+        for place in range(10):
+            seen.append(place)
+            edges = tuple(Edge(f"a{place}.h{head}", "logits") for head in range(3))
+            predicted, observed = torch.full((2, 3, 4, 5), float(place)), torch.ones(2, 1, 4, 5)
+            yield Images(edges, predicted, observed, written=False)
+
+    with memory_limit(8 * 320 / (1 << 20)):
+        chunks = joined(images())
+        first = next(chunks)
+        assert (len(first.edges), seen) == (6, [0, 1, 2])  # two wait, the third does not fit
+        rest = list(chunks)
+    assert [len(chunk.edges) for chunk in rest] == [6, 6, 6, 6]
+    whole = list(joined(images()))
+    assert [len(chunk.edges) for chunk in whole] == [30]
+    torch.testing.assert_close(whole[0].predicted, torch.cat([first.predicted, *(c.predicted for c in rest)], dim=1))
+    assert whole[0].observed.shape == whole[0].predicted.shape
+    own = Images((Edge("m0", "m1"),), torch.ones(2, 1, 4, 5), torch.ones(2, 1, 4, 5))
+    assert next(joined([own, *images()])) is own

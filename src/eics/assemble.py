@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eics import precision
 from eics.alpha import AlphaCalibration, Curve
 from eics.circuit import Edge
 from eics.emergence import Emergence, EmergenceSpectra
 from eics.laplacian import laplacian_spectrum, project
 from eics.linearize import LinearizedCircuit
 from eics.options import Options
-from eics.precision import said
 from eics.result import EdgeTerms, NodeTerm, Score, Scores, failed
 from eics.sheaf import SheafTerm
 from eics.tensors import Packed
@@ -56,7 +56,7 @@ class Computed:
         self.macro_sampled, self.macro_method = spectra.macro.sampled, spectra.macro.method
         self.sampled = spectra.sampled
         self.edges_left_out = linearized.edges_left_out
-        self.products = said()
+        self.products = precision.said()
         self.node_positions = {node: list(kept) for node, kept in linearized.circuit.positions.items()}
         self.sheaf_names = parts.sheaf.names
         self.curve, self.calibration = parts.curve, parts.calibration

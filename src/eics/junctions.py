@@ -6,7 +6,7 @@ such nodes, (B, T*e, k), and blocks of writes, (B, T*d, k), for the others.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -37,21 +37,21 @@ class Images:
     written: bool = True
 
 
-def joined(images: Sequence[Images]) -> Iterator[Images]:
-    """Images of as many numbers at a position together, as many as the memory bound allows."""
-    alike: dict[tuple[int, ...], list[Images]] = {}
+def joined(images: Iterable[Images]) -> Iterator[Images]:
+    """Images that are not the writes themselves together where they have as many numbers at a position, as many as the
+    memory bound allows: no more are held than that. The others as they come."""
+    waiting: dict[tuple[int, ...], list[Images]] = {}
     for one in images:
-        alike.setdefault(tuple(one.predicted.shape[2:]), []).append(one)
-    for some in alike.values():
-        size = some[0].predicted[:, 0].numel()
-        width = chunk_width(2 * size, some[0].predicted.dtype)
-        together: list[Images] = []
-        for one in some:
-            if together and sum(len(known.edges) for known in together) + len(one.edges) > width:
-                yield _as_one(together)
-                together = []
-            together.append(one)
-        yield _as_one(together)
+        if one.written:
+            yield one
+            continue
+        some = waiting.setdefault(tuple(one.predicted.shape[2:]), [])
+        width = chunk_width(2 * one.predicted[:, 0].numel(), one.predicted.dtype)
+        if some and sum(len(known.edges) for known in some) + len(one.edges) > width:
+            yield _as_one(some)
+            some.clear()
+        some.append(one)
+    yield from (_as_one(some) for some in waiting.values() if some)
 
 
 def _as_one(images: Sequence[Images]) -> Images:

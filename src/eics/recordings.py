@@ -110,9 +110,9 @@ class Recording(Generic[Result]):
     def __init__(
         self, tape: Tape, state: "ForwardState", work: Callable[["ForwardState"], Result], pool: Any = None
     ) -> None:
-        copies: dict[int, Tensor] = {}
-        static = _each(state, lambda tensor: copies.setdefault(id(tensor), tensor.clone()))
-        self.inputs = list(copies.values())  # in the order in which `_tensors` finds them
+        copies = {id(tensor): tensor.clone() for tensor in _tensors(state)[0]}
+        self.inputs = list(copies.values())
+        static = _each(state, lambda tensor: copies[id(tensor)])
         self.tape, self.graph = Again(tape), torch.cuda.CUDAGraph()
         # Other threads may do with the GPU what they like meanwhile.
         capture = torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local")

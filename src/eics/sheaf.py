@@ -98,23 +98,22 @@ def _edge_terms(
     linearized: LinearizedCircuit, metric: str, carried: dict[str, Tensor] | None = None
 ) -> Iterator[Terms]:
     """||rho a_u - a_v||^2 for each edge. `carried`, where it is given, gets the sum over each node's edges."""
+    return (_terms_of(images, linearized, metric) for images in joined(_images(linearized, carried)))
+
+
+def _images(linearized: LinearizedCircuit, carried: dict[str, Tensor] | None) -> Iterator[Images]:
+    """What edges predict, junction by junction."""
     observed = {} if carried is None else _short_columns(linearized)
-    short: list[Images] = []
     for junction in linearized.junctions:
         written = True
         for images in junction.images(linearized.stalks):
             written = images.written
             if carried is not None and written:
                 _count_in(carried, images.edges[0].target, images.predicted.sum(dim=1).flatten(1))
-            if written:
-                yield _terms_of(images, linearized, metric)
-            else:
-                short.append(images)
+            yield images
         if carried is not None and not written:
             for node, value in junction.carry(observed):
                 _count_in(carried, node, linearized.written(node, value).squeeze(2))
-    for images in joined(short):
-        yield _terms_of(images, linearized, metric)
 
 
 def _count_in(carried: dict[str, Tensor], node: str, block: Tensor) -> None:

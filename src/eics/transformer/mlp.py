@@ -223,6 +223,10 @@ class MLPMap(LinearOperator):
 
     @cached_property
     def _matrices(self) -> Tensor:
+        """Those that are remembered."""
+        return self._make_matrices()
+
+    def _make_matrices(self) -> Tensor:
         """W_out (diag(r) W_in + diag(s) W_gate) diag(w) P at each position, (B, T, d, d)."""
         return self._middle(self._folded(self.w_in), None if self.w_gate is None else self._folded(self.w_gate))
 
@@ -266,9 +270,7 @@ class MLPMap(LinearOperator):
             scale is not None and found is None for scale, found in zip((left, right), scales, strict=True)
         ):
             return None
-        middle = self._matrices
-        if not self.remembers:
-            del self._matrices
+        middle = self._matrices if self.remembers else self._make_matrices()
         norm = NormMap.at(self.spec.norm, self.read.double(), self.frozen)  # what N annihilates, it does to float64
         gram = gram64(middle) * norm.inverse[..., None, None]
         if norm.beta is not None:
