@@ -46,7 +46,7 @@ def joined(images: Iterable[Images]) -> Iterator[Images]:
             yield one
             continue
         some = waiting.setdefault(tuple(one.predicted.shape[2:]), [])
-        width = chunk_width(2 * one.predicted[:, 0].numel(), one.predicted.dtype)
+        width = chunk_width(2 * one.predicted.numel() // len(one.edges), one.predicted.dtype)
         if some and sum(len(known.edges) for known in some) + len(one.edges) > width:
             yield _as_one(some)
             some.clear()
