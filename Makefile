@@ -26,7 +26,7 @@ lint: $(VENV)/.installed-dev  ## Linters, formatter and type checker, as CI runs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	mkdir -p build && $(BIN)/python -c "from eics.report.page import script; print(script())" > build/report.js
+	mkdir -p build && $(BIN)/python -c "from eics.reporting.page.build import script; print(script())" > build/report.js
 	$(BIN)/oxlint --deny-warnings build/report.js
 
 circuits: $(VENV)/.installed  ## Find and measure the bundled circuits anew; about half an hour on two cores.

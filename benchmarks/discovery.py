@@ -12,9 +12,9 @@ from collections.abc import Callable
 import torch
 import transformers
 
-from eics.discovery.eap import How, attribute
-from eics.discovery.task import Pair, Task
-from eics.models import adapt
+from eics.studies.discovery.eap import How, attribute
+from eics.studies.discovery.task import Pair, Task
+from eics.transformer.adapt import adapt
 
 SHAPES = {
     "gpt2": lambda: transformers.GPT2Config(n_positions=4096),

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import eics
-from eics.models import Model
+from eics.models.base import Model
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 

@@ -1,4 +1,5 @@
-"""What rounding products does to a score: `fast` on a bfloat16 model on a GPU, with and without it (`eics.precision`).
+"""What rounding products does to a score: `fast` on a bfloat16 model on a GPU, with and without it
+(`eics.linalg.precision`).
 
     python benchmarks/rounding.py                      # the 8B shape, random weights, 8 prompts of 128 tokens
     python benchmarks/rounding.py --shape llama-1b
@@ -13,10 +14,10 @@ from unittest.mock import patch
 import torch
 
 import eics
-from eics.bench.circuits import REFERENCES
-from eics.bench.shapes import random_model, shape_named
 from eics.errors import EICSError
-from eics.recordings import unrecorded
+from eics.scoring.cuda_graphs import unrecorded
+from eics.studies.bench.circuits import REFERENCES
+from eics.studies.bench.shapes import random_model, shape_named
 
 
 def main() -> None:
@@ -43,7 +44,7 @@ def main() -> None:
 
     for linearization in ("frozen", "jacobian"):
         rounded = scores(linearization)
-        with patch("eics.model_score.products", lambda *_: nullcontext()):
+        with patch("eics.scoring.batch.products", lambda *_: nullcontext()):
             whole = scores(linearization)
         pairs = list(zip(rounded, whole, strict=True))
         found = {

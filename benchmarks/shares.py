@@ -13,17 +13,17 @@ from functools import partial
 
 import torch
 
-from eics.bench.circuits import REFERENCES
-from eics.bench.counts import count
-from eics.bench.shapes import random_model, shape_named
-from eics.circuit import Circuit
-from eics.emergence import emergence_spectra, macro_spectrum
+from eics.circuits.graph import Circuit
 from eics.errors import EICSError
-from eics.linearize import LinearizedCircuit
-from eics.models import Model
-from eics.options import PAPER, Options
-from eics.sheaf import sheaf_terms
-from eics.state import ForwardState, run
+from eics.linearized.circuit import LinearizedCircuit
+from eics.models.base import Model
+from eics.scoring.emergence import emergence_spectra, macro_spectrum
+from eics.scoring.options import PAPER, Options
+from eics.scoring.sheaf import sheaf_terms
+from eics.studies.bench.circuits import REFERENCES
+from eics.studies.bench.counts import count
+from eics.studies.bench.shapes import random_model, shape_named
+from eics.transformer.forward import ForwardState, run
 from eics.transformer.linearize import TransformerRun
 
 _STEPS = ("setting up", "edges", "macro map", "all of the emergence term")

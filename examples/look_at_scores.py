@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 import eics
-from eics.report import write_report
+from eics.reporting.page import write_report
 
 # %% [markdown]
 # ## A circuit that is damaged on half of its prompts

@@ -2,8 +2,8 @@
 
 Each is found by EAP-IG on pairs of its task (corrupted ablation, logit difference, edges chosen greedily; 64 pairs and
 200 edges for all tasks of SmolLM2) and measured on the task's test part, which shares no subject, name, event or person
-with it. Writes `src/eics/circuits/NAME.json` with the command and the numbers inside and the curves of the docs, and
-prints their table.
+with it. Writes `src/eics/data/circuits/NAME.json` with the command and the numbers inside and the curves of the docs,
+and prints their table.
 """
 
 import argparse
@@ -12,16 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eics.circuit import Circuit
-from eics.discovery.eap import Attribution, How, attribute
-from eics.discovery.faithfulness import SHARES, Faithfulness, faithfulness
-from eics.discovery.find import found_graph
-from eics.discovery.select import select
-from eics.discovery.task import read_task
+from eics.circuits.formats.files import write_graph
+from eics.circuits.graph import Circuit
 from eics.errors import CircuitError
-from eics.formats.files import write_graph
-from eics.models import load_model
-from eics.plots import faithfulness_figure, save
+from eics.reporting.plots import save
+from eics.studies.discovery.eap import Attribution, How, attribute
+from eics.studies.discovery.faithfulness import SHARES, Faithfulness, faithfulness
+from eics.studies.discovery.figure import faithfulness_figure
+from eics.studies.discovery.find import found_graph
+from eics.studies.discovery.select import select
+from eics.studies.discovery.task import read_task
+from eics.transformer.adapt import load_model
 
 CIRCUITS = {
     "facts": ("smollm2", 64, 200),
@@ -37,7 +38,7 @@ def main() -> None:
     """One circuit after the other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CIRCUITS)}  [default: all]")
-    parser.add_argument("--circuits", type=Path, default=Path("src/eics/circuits"))
+    parser.add_argument("--circuits", type=Path, default=Path("src/eics/data/circuits"))
     parser.add_argument("--docs", type=Path, default=Path("docs"))
     given = parser.parse_args()
     rows = []

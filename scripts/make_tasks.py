@@ -1,4 +1,4 @@
-"""Writes the bundled tasks: `python scripts/make_tasks.py --model smollm2 --out src/eics/tasks`.
+"""Writes the bundled tasks: `python scripts/make_tasks.py --model smollm2 --out src/eics/data/tasks`.
 
 Facts, names and templates are written here, by hand. A corrupted prompt is the clean one with another subject (facts),
 with the repeated name exchanged (indirect objects) or with a year after which any is late enough (greater-than). The
@@ -129,10 +129,10 @@ def main() -> None:
     """Writes the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--out", type=Path, default=Path("src/eics/tasks"))
+    parser.add_argument("--out", type=Path, default=Path("src/eics/data/tasks"))
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    from eics.models import load_model
+    from eics.transformer.adapt import load_model
 
     tokenizer = load_model(given.model).tokenizer
 

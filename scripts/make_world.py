@@ -2,8 +2,8 @@
 
 Five GPT-2s that learn facts about invented people by heart (`world_people.py`), one that learns to look up what
 followed a word (`world_induction.py`), prompts labelled by construction, and tasks to find circuits with. Writes
-`src/eics/worlds/NAME/` (what transformers loads), `src/eics/data/*.jsonl`, `src/eics/tasks/*.jsonl` and
-`src/eics/worlds/manifest.json`: sizes, training, what was measured, and the sha256 of every file; prints the table of
+`src/eics/data/worlds/NAME/` (what transformers loads), `prompts/*.jsonl` and `tasks/*.jsonl` beside it, and
+`worlds/manifest.json`: sizes, training, what was measured, and the sha256 of every file; prints the table of
 docs/validation-world.md. One thread and seeds make two runs on one machine equal; another processor or another torch
 may round otherwise.
 
@@ -25,16 +25,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import world_induction
-import world_people
 from scipy.stats import mannwhitneyu
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import GPT2Config, GPT2LMHeadModel
-from world_people import ASKED, World
 
-from eics.models.convert import write_model, write_tokenizer
+import world_induction
+import world_people
+from eics.models.download.convert import write_model, write_tokenizer
+from world_people import ASKED, World
 
 SPECIAL = ("<unk>", "<s>")
 NOTHING = -100  # a label that is not learned
@@ -70,7 +70,9 @@ INDUCTION = Recipe(
 def main() -> None:
     """Everything, or with `--steps` the same quickly and badly."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("src/eics"), help="where worlds/, data/ and tasks/ are")
+    parser.add_argument(
+        "--out", type=Path, default=Path("src/eics/data"), help="where worlds/, prompts/ and tasks/ are"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="models trained at a time; they do not depend on it")
     parser.add_argument("--steps", type=int, help="of training, instead of the recipes' own")
     given = parser.parse_args()
@@ -250,9 +252,9 @@ def write(module: GPT2LMHeadModel, words: list[str], folder: Path, *, end: str |
 def write_lines(world: World, out: Path) -> list[Path]:
     """The labelled prompts and the tasks."""
     files: dict[str, list[Any]] = {
-        "data/people": world_people.prompts(world),
-        "data/people-withheld": world_people.withheld_prompts(world),
-        "data/induction": world_induction.prompts(),
+        "prompts/people": world_people.prompts(world),
+        "prompts/people-withheld": world_people.withheld_prompts(world),
+        "prompts/induction": world_induction.prompts(),
         "tasks/people": world_people.pairs(world, 0),
         "tasks/people-test": world_people.pairs(world, 1),
         "tasks/induction": world_induction.pairs(0, PAIRS),

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from eics.cli import main as eics
-from eics.validation.columns import KINDS
+from eics.studies.validation.columns import KINDS
 
 RUNS = Path("runs")
 DOCS = Path("docs/validation")
@@ -84,7 +84,7 @@ def _damaged(name: str) -> tuple[str, str, Path]:
 
 
 def _known(data: str) -> Iterator[dict[str, object]]:
-    from eics.validation.data import read_labelled
+    from eics.studies.validation.data import read_labelled
 
     for row in read_labelled(data):
         if row.label:
@@ -95,9 +95,9 @@ def _right() -> Iterator[dict[str, object]]:
     """Prompts of the test part of `facts` that SmolLM2 answers."""
     import torch
 
-    from eics.discovery.task import read_task
-    from eics.models import load_model
-    from eics.state import run
+    from eics.studies.discovery.task import read_task
+    from eics.transformer.adapt import load_model
+    from eics.transformer.forward import run
 
     model = load_model("smollm2")
     for number, pair in enumerate(read_task("facts-test", model).pairs):

@@ -5,64 +5,87 @@
 >>> circuit.sinks
 ('logits',)
 
-Everything is imported when it is first used: `import eics` alone is quick.
+Everything is imported on first use, so `import eics` alone is quick. The rooms below, in the order in which one may
+import another: `data`, then `linalg` and `circuits`, then `linearized` and `models`, then `transformer`, `scoring`,
+`reporting`, `studies` and `cli`. A score starts in `scoring/api.py`; `docs/architecture.md` has the map.
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eics.calibrate import calibrate
-    from eics.calibration import Calibration
-    from eics.calibration_file import load_calibration, save_calibration
-    from eics.circuit import Circuit, Edge, Node
-    from eics.circuit_file import load_circuit
-    from eics.damage import damage
+    from eics.circuits.graph import Circuit, Edge, Node
+    from eics.circuits.load import load_circuit
     from eics.errors import CircuitError, EICSError, ModelError, OptionError, RecordError
-    from eics.linear import LinearCircuit
-    from eics.models import adapt, load_model
-    from eics.options import PAPER, WELL_POSED, Options
-    from eics.records import read_records, write_records
-    from eics.result import Score, Scores
-    from eics.score import score
-    from eics.validation.run import validate
+    from eics.linearized.explicit import LinearCircuit
+    from eics.scoring.api import score
+    from eics.scoring.calibration.calibration import Calibration
+    from eics.scoring.calibration.file import load_calibration, save_calibration
+    from eics.scoring.calibration.fit import calibrate
+    from eics.scoring.options import PAPER, WELL_POSED, Options
+    from eics.scoring.records import read_records, write_records
+    from eics.scoring.result import Score, Scores
+    from eics.studies.damage import damage
+    from eics.studies.validation.run import validate
+    from eics.transformer.adapt import adapt, load_model
+    from eics.transformer.interventions import Ablate, Noise, Patch, Steer
 
 __version__ = "0.1.0"
 
-_WHERE = {
-    "Calibration": "calibration",
-    "calibrate": "calibrate",
-    "load_calibration": "calibration_file",
-    "save_calibration": "calibration_file",
-    "Circuit": "circuit",
-    "load_circuit": "circuit_file",
-    "adapt": "models",
-    "load_model": "models",
-    "damage": "damage",
-    "Edge": "circuit",
-    "Node": "circuit",
+_NAMES = {
+    "Circuit": "circuits.graph",
+    "Edge": "circuits.graph",
+    "Node": "circuits.graph",
+    "load_circuit": "circuits.load",
     "CircuitError": "errors",
     "EICSError": "errors",
     "ModelError": "errors",
     "OptionError": "errors",
     "RecordError": "errors",
-    "LinearCircuit": "linear",
-    "PAPER": "options",
-    "WELL_POSED": "options",
-    "Options": "options",
-    "read_records": "records",
-    "write_records": "records",
-    "Score": "result",
-    "Scores": "result",
-    "score": "score",
-    "validate": "validation.run",
+    "LinearCircuit": "linearized.explicit",
+    "adapt": "transformer.adapt",
+    "load_model": "transformer.adapt",
+    "Ablate": "transformer.interventions",
+    "Noise": "transformer.interventions",
+    "Patch": "transformer.interventions",
+    "Steer": "transformer.interventions",
+    "score": "scoring.api",
+    "Calibration": "scoring.calibration.calibration",
+    "load_calibration": "scoring.calibration.file",
+    "save_calibration": "scoring.calibration.file",
+    "calibrate": "scoring.calibration.fit",
+    "PAPER": "scoring.options",
+    "WELL_POSED": "scoring.options",
+    "Options": "scoring.options",
+    "read_records": "scoring.records",
+    "write_records": "scoring.records",
+    "Score": "scoring.result",
+    "Scores": "scoring.result",
+    "damage": "studies.damage",
+    "validate": "studies.validation.run",
 }
+"""Where each public name lives."""
+
+_MODULES = {
+    "formats": "circuits.formats",
+    "linear_file": "linearized.explicit_file",
+    "testing": "transformer.check",
+    "interventions": "transformer.interventions",
+    "alpha": "scoring.alpha",
+    "baselines": "scoring.baselines",
+    "laplacian": "scoring.laplacian",
+    "drawing": "reporting.drawing",
+    "plots": "reporting.plots",
+    "report": "reporting.page",
+    "discovery": "studies.discovery",
+    "tracking": "studies.tracking",
+}
+"""Modules that users call by a shorter name: `eics.laplacian.project`."""
 
 __all__ = [
     "PAPER",
     "WELL_POSED",
+    "Ablate",
     "Calibration",
     "Circuit",
     "CircuitError",
@@ -71,11 +94,14 @@ __all__ = [
     "LinearCircuit",
     "ModelError",
     "Node",
+    "Noise",
     "OptionError",
     "Options",
+    "Patch",
     "RecordError",
     "Score",
     "Scores",
+    "Steer",
     "__version__",
     "adapt",
     "calibrate",
@@ -92,29 +118,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    try:
-        if name in _WHERE:
-            value = getattr(import_module(f"eics.{_WHERE[name]}"), name)
-            globals()[name] = value
-            return value
-        return import_module(f"eics.{name}")  # a module such as eics.laplacian
-    except ModuleNotFoundError as error:
-        if error.name != f"eics.{name}":
-            raise  # something that eics needs is not installed
-        raise AttributeError(f"module 'eics' has no attribute {name!r}") from None
+    if name in _NAMES:
+        value = getattr(import_module(f"eics.{_NAMES[name]}"), name)
+    elif name in _MODULES:
+        value = import_module(f"eics.{_MODULES[name]}")
+    else:
+        raise AttributeError(f"module 'eics' has no attribute {name!r}")
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _Package(ModuleType):
-    """Keeps `eics.score` the function: importing the module of that name would put the module in its place."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if _WHERE.get(name) == name and isinstance(value, ModuleType):
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -6,9 +6,9 @@ from itertools import accumulate
 
 import pytest
 
-from eics.drawing.routes import smooth
-from eics.report import write_report
-from report_records import HOSTILE, make_circuit, make_scores, usual_scores
+from eics.reporting.drawing.routes import smooth
+from eics.reporting.page import write_report
+from support.report_records import HOSTILE, make_circuit, make_scores, usual_scores
 
 SCORES = usual_scores()
 

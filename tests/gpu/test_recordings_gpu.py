@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import eics
-from eics.models import adapt
-from eics.options import PAPER, WELL_POSED
-from eics.recordings import unrecorded
-from tiny_models import FAMILIES, some_circuit, tiny_module
+from eics.scoring.cuda_graphs import recordings_of, unrecorded
+from eics.scoring.options import PAPER, WELL_POSED
+from eics.transformer.adapt import adapt
+from support.tiny_models import FAMILIES, some_circuit, tiny_module
 
 SAME = [[5, 17, 3, 42, 8, 1], [9, 2, 33, 7, 12, 40]]
 MIXED = [[5, 17, 3, 42, 8, 1], [9, 2, 33]]
@@ -40,12 +40,12 @@ def test_played_is_computed(family, preset, linearization, prompts):
         found = _records(model, circuit, batch, **how)
         with unrecorded():
             assert found == _records(model, circuit, batch, **how)
-    assert model.recordings.played == 3
+    assert recordings_of(model).played == 3
 
 
 def test_presets_of_one_pass_are_played_together():
-    from eics.model_score import score_prompts
-    from eics.prompts import as_prompts
+    from eics.models.prompts import as_prompts
+    from eics.scoring.batch import score_prompts
 
     model = _on_gpu("llama")
     circuit = some_circuit(model)
@@ -54,7 +54,7 @@ def test_presets_of_one_pass_are_played_together():
         both = [list(row) for row in score_prompts(model, circuit, as_prompts(batch), configurations)]
         with unrecorded():
             assert both == [list(row) for row in score_prompts(model, circuit, as_prompts(batch), configurations)]
-    assert model.recordings.played == 2
+    assert recordings_of(model).played == 2
 
 
 def test_a_recording_does_not_outlive_its_weights():
@@ -62,14 +62,14 @@ def test_a_recording_does_not_outlive_its_weights():
     circuit = some_circuit(model)
     for batch in (SAME, OTHER, SAME):
         _records(model, circuit, batch)
-    assert model.recordings.played == 2
+    assert recordings_of(model).played == 2
     with torch.no_grad():
         model.module.transformer.h[1].attn.c_attn.weight.mul_(1.5)
     for _ in range(4):
         found = _records(model, circuit, SAME)
         with unrecorded():
             assert found == _records(model, circuit, SAME)
-    assert model.recordings.played > 2
+    assert recordings_of(model).played > 2
 
 
 def test_a_batch_that_is_not_finite_is_not_played():
@@ -96,15 +96,15 @@ def test_recordings_are_bounded_and_share_their_memory():
     for length in range(2, 14):
         for _ in range(2):
             _records(model, circuit, [list(range(length)), list(range(1, length + 1))])
-    assert len(model.recordings.known) == 8
-    assert model.recordings.played == 12
+    assert len(recordings_of(model).known) == 8
+    assert recordings_of(model).played == 12
     with unrecorded():
         want = _records(model, circuit, [list(range(13)), list(range(1, 14))])
     assert _records(model, circuit, [list(range(13)), list(range(1, 14))]) == want
 
 
 def test_recordings_are_given_up_where_memory_is_short(monkeypatch):
-    from eics import model_score
+    from eics.scoring import batch as model_score
 
     model = _on_gpu("gpt2")
     circuit = some_circuit(model)
@@ -121,7 +121,7 @@ def test_recordings_are_given_up_where_memory_is_short(monkeypatch):
     monkeypatch.setattr(model_score, "_compute", compute)
     with unrecorded():
         assert _records(model, circuit, SAME) == want
-    assert not model.recordings.known
+    assert not recordings_of(model).known
 
 
 def test_what_cannot_be_recorded_is_computed(monkeypatch):
@@ -136,14 +136,14 @@ def test_what_cannot_be_recorded_is_computed(monkeypatch):
         found = _records(model, circuit, batch)
         with unrecorded():
             assert found == _records(model, circuit, batch)
-    assert model.recordings.played == 0
+    assert recordings_of(model).played == 0
 
 
 def test_products_of_half_precision_models_are_rounded_and_records_say_so(monkeypatch):
     model = _on_gpu("llama", torch.bfloat16)
     circuit = some_circuit(model)
     rounded = _records(model, circuit, SAME)
-    monkeypatch.setattr("eics.model_score.products", lambda *_: nullcontext())
+    monkeypatch.setattr("eics.scoring.batch.products", lambda *_: nullcontext())
     with unrecorded():
         whole = _records(model, circuit, SAME)
     for one, other in zip(rounded, whole, strict=True):

@@ -11,11 +11,11 @@ from eics.cli.options import check_picture
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from eics.bench.growth import Growth
-    from eics.bench.rows import Row, Setting
-    from eics.bench.run import ForwardResult, RowResult
-    from eics.circuit import Circuit
-    from eics.models import Model
+    from eics.circuits.graph import Circuit
+    from eics.models.base import Model
+    from eics.studies.bench.growth import Growth
+    from eics.studies.bench.rows import Row, Setting
+    from eics.studies.bench.run import ForwardResult, RowResult
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -58,12 +58,12 @@ def bench(
 
     A cost of 3 is three times a plain forward pass of the batch, score's own pass included.
     """
-    from eics.bench.growth import grow, steps
-    from eics.bench.measure import machine
-    from eics.bench.run import Bench, Plan, describe
-    from eics.bench.run import bench as measure
-    from eics.bench.table import Report
     from eics.cli.terminal import track
+    from eics.studies.bench.growth import grow, steps
+    from eics.studies.bench.measure import machine
+    from eics.studies.bench.run import Bench, Plan, describe
+    from eics.studies.bench.run import bench as measure
+    from eics.studies.bench.table import Report
 
     check_picture(picture)
     _check_files(rest["out"], rest["markdown"])
@@ -93,9 +93,9 @@ def bench(
 
 
 def _setting(shape: str | None, model: str | None, device: str, rest: dict[str, Any]) -> "Setting":
-    from eics.bench.rows import Setting
-    from eics.bench.shapes import checked_device, shape_named
     from eics.errors import OptionError
+    from eics.studies.bench.rows import Setting
+    from eics.studies.bench.shapes import checked_device, shape_named
 
     if shape is not None and model is not None:
         raise OptionError.of("shape", "given without --model", shape)
@@ -113,8 +113,8 @@ def _setting(shape: str | None, model: str | None, device: str, rest: dict[str, 
 
 
 def _model(setting: "Setting", path: str | None) -> "Model":
-    from eics.bench.shapes import random_model, shape_named
-    from eics.models import load_model
+    from eics.studies.bench.shapes import random_model, shape_named
+    from eics.transformer.adapt import load_model
 
     if path is not None:
         return load_model(path, dtype=setting.dtype, device=setting.device)
@@ -124,15 +124,15 @@ def _model(setting: "Setting", path: str | None) -> "Model":
 
 
 def _rows(circuit: str | None, names: str | None) -> "tuple[tuple[Row, ...], Circuit | None]":
-    from eics.bench.circuits import REFERENCES
-    from eics.bench.rows import ROWS, chosen_rows, given_rows
+    from eics.studies.bench.circuits import REFERENCES
+    from eics.studies.bench.rows import ROWS, chosen_rows, given_rows
 
     wanted = None if names is None else [name.strip() for name in names.split(",")]
     if circuit is None:
         return chosen_rows(ROWS, wanted), None
     if circuit in REFERENCES:
         return chosen_rows([row for row in ROWS if row.circuit == circuit], wanted), None
-    from eics.circuit_file import load_circuit
+    from eics.circuits.load import load_circuit
 
     return chosen_rows(given_rows(), wanted), load_circuit(circuit)
 
@@ -147,9 +147,9 @@ def _check_files(*files: Path | None) -> None:
 
 
 def _write(report: Any, out: Path | None, markdown: Path | None, picture: Path | None) -> None:
-    from eics.bench.growth import growth_figure
-    from eics.bench.table import markdown as as_markdown
-    from eics.plots import save
+    from eics.reporting.plots import save
+    from eics.studies.bench.growth import growth_figure
+    from eics.studies.bench.table import markdown as as_markdown
 
     if out is not None:
         out.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")
@@ -160,8 +160,8 @@ def _write(report: Any, out: Path | None, markdown: Path | None, picture: Path |
 
 
 def _show(report: Any) -> None:
-    from eics.bench.table import bench_table, notes
     from eics.cli.terminal import console
+    from eics.studies.bench.table import bench_table, notes
 
     screen = console()
     screen.print(bench_table(report))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eics.cli.options import chosen_options, scoring_options
-from eics.options import PRESETS
+from eics.scoring.options import PRESETS
 
 if TYPE_CHECKING:
-    from eics.calibration import Calibration
+    from eics.scoring.calibration.calibration import Calibration
 
 _FEW = 50  # prompts below which a percentile is worth a warning
 
@@ -69,13 +69,13 @@ def calibrate(
     eics score --model M --circuit C --prompts new.jsonl --preset well-posed --calibration usual.safetensors
     """
     chosen = chosen_options(preset, given)[preset]
-    from eics.calibrate import calibrate as measure
-    from eics.calibration_file import check_calibration_path, save_calibration
-    from eics.circuit_file import load_circuit
+    from eics.circuits.load import load_circuit
     from eics.cli.score_model import token_ids
     from eics.cli.terminal import track
-    from eics.models import load_model
-    from eics.prompts import read_prompts
+    from eics.models.prompts import read_prompts
+    from eics.scoring.calibration.file import check_calibration_path, save_calibration
+    from eics.scoring.calibration.fit import calibrate as measure
+    from eics.transformer.adapt import load_model
 
     check_calibration_path(out)
     listed, loaded_circuit = read_prompts(prompts), load_circuit(circuit)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eics.errors import RecordError
-from eics.options import CONFIGURATION, PRESETS, changes_of, nearest_preset
+from eics.scoring.options import CONFIGURATION, PRESETS, changes_of, nearest_preset
 
 if TYPE_CHECKING:
-    from eics.result import Score
+    from eics.scoring.result import Score
 
 
 def record_options(command: Any) -> Any:
@@ -23,7 +23,7 @@ def record_options(command: Any) -> Any:
 
 def choose_record(path: Path, prompt_id: str | None, preset: str | None = None) -> "Score":
     """The record to show: the first that was scored, of the prompt and the preset asked for."""
-    from eics.records import read_records
+    from eics.scoring.records import read_records
 
     records = [score for score in read_records(path) if prompt_id is None or str(score.id) == prompt_id]
     which = "one record" if prompt_id is None else f"a record of prompt {prompt_id!r}"

@@ -8,7 +8,7 @@ import click
 from eics.errors import OptionError
 
 if TYPE_CHECKING:
-    from eics.formats import CircuitGraph
+    from eics.circuits.formats import CircuitGraph
 
 FORMATS = ("eics-circuit", "eap-json", "neuronpedia", "csv", "graphml", "dot")  # the writers, without importing them
 
@@ -40,8 +40,8 @@ def cut_options(command: Any) -> Any:
 
 def chosen_graph(file: str, cut_by: dict[str, Any]) -> "tuple[CircuitGraph, list[str]]":
     """Reads a file, cuts and prunes it as asked, and gives sentences about what happened on the way."""
-    from eics.circuit_file import load_graph
-    from eics.formats import cut, prune
+    from eics.circuits.formats import cut, prune
+    from eics.circuits.load import load_graph
 
     no_prune = cut_by.pop("no_prune")
     asked = {name: cut_by[name] for name in ("top_edges", "share", "min_score") if cut_by[name] is not None}
@@ -86,7 +86,7 @@ def show(file: str, model: str | None, **cut_by: Any) -> None:
     for sentence in [*sentences(graph, kept), *notes]:
         screen.print(f"- {sentence}", markup=False)
     if model is not None:
-        from eics.models import load_model
+        from eics.transformer.adapt import load_model
 
         load_model(model).check_circuit(kept)
         screen.print(f"- It fits {model}: the model has all its nodes and edges.", markup=False)
@@ -109,8 +109,8 @@ def convert(source: str, out: Path, to: str | None, only_kept: bool, quiet: bool
     eics circuit convert circuit.json circuit.graphml
     eics circuit convert edges.pkl circuit.json --to eap-json
     """
+    from eics.circuits.formats.files import write_graph, writer_for
     from eics.cli.terminal import console
-    from eics.formats.files import write_graph, writer_for
 
     writer = writer_for(out, to)
     read = Path(source)

@@ -11,8 +11,8 @@ from eics.cli.options import check_picture
 from eics.errors import OptionError, RecordError
 
 if TYPE_CHECKING:
-    from eics.circuit import Circuit, Edge
-    from eics.result import Score
+    from eics.circuits.graph import Circuit, Edge
+    from eics.scoring.result import Score
 
 _PROMPT = 60  # letters of the prompt in the picture
 
@@ -62,8 +62,8 @@ def draw(
         if score.is_consistent:
             shares, node_shares = dict.fromkeys(shares, 0.0), None
             lines.append("Consistent to rounding: there is nothing to share.")
-    from eics.drawing import draw_circuit
-    from eics.plots import save
+    from eics.reporting.drawing import draw_circuit
+    from eics.reporting.plots import save
 
     figure = draw_circuit(
         circuit,
@@ -80,7 +80,7 @@ def draw(
 
 def _load(file: str, cut_by: dict[str, Any]) -> "tuple[Circuit, list[str]]":
     if Path(file).suffix == ".safetensors":
-        from eics.linear_file import load_linear
+        from eics.linearized.explicit_file import load_linear
 
         return load_linear(file).circuit, []
     graph, notes = chosen_graph(file, cut_by)
@@ -89,7 +89,7 @@ def _load(file: str, cut_by: dict[str, Any]) -> "tuple[Circuit, list[str]]":
 
 def _shares(score: "Score", circuit: "Circuit") -> "dict[Edge, float]":
     """Shares by edge. What the linearization held is in no record, but the record says how many edges that were."""
-    from eics.circuit import Edge
+    from eics.circuits.graph import Edge
 
     shares = {Edge(term.source, term.target, term.port): term.share for term in score.edges}
     known = set(circuit.edges)

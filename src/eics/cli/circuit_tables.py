@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from eics.circuit import Circuit, Kind, Node
-from eics.formats import CircuitGraph, ModelShape
+from eics.circuits.formats import CircuitGraph, ModelShape
+from eics.circuits.graph import Circuit, Kind, Node
 
 if TYPE_CHECKING:
     from rich.table import Table

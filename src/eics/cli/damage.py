@@ -7,7 +7,7 @@ import click
 
 from eics.cli.options import scoring_options
 from eics.errors import OptionError
-from eics.options import PRESETS
+from eics.scoring.options import PRESETS
 
 
 @click.command()
@@ -96,11 +96,11 @@ def damage(
     wanted: Any = int(nodes) if nodes.lstrip("-").isdigit() else nodes if nodes == "all" else _words(nodes)
     places: Any = at if at in ("all", "last") else [int(number) for number in _numbers("at", at, whole=True)]
     direction = None if vector is None else _vector(vector)
-    from eics.circuit_file import load_circuit
+    from eics.circuits.load import load_circuit
     from eics.cli.terminal import console, track
-    from eics.damage import damage as measure
-    from eics.models import load_model
-    from eics.prompts import read_prompts
+    from eics.models.prompts import read_prompts
+    from eics.studies.damage import damage as measure
+    from eics.transformer.adapt import load_model
 
     listed = read_prompts(prompts)[:limit]
     loaded_circuit = load_circuit(circuit)
@@ -121,7 +121,7 @@ def damage(
     if quiet:
         return
     from eics.cli.tables import damage_table
-    from eics.damage.words import sentences
+    from eics.studies.damage.words import sentences
 
     screen = console()
     screen.print(damage_table(found))

@@ -102,14 +102,14 @@ def discover(
     """
     if not out.parent.is_dir():
         raise OptionError.of("out", "a file in a folder that exists", str(out))
-    from eics.formats.files import write_graph, writer_for
+    from eics.circuits.formats.files import write_graph, writer_for
 
     writer = writer_for(out, None)
     from eics.cli.terminal import console, track
-    from eics.discovery.eap import How, attribute
-    from eics.discovery.find import found_graph
-    from eics.discovery.task import read_task
-    from eics.models import load_model
+    from eics.studies.discovery.eap import How, attribute
+    from eics.studies.discovery.find import found_graph
+    from eics.studies.discovery.task import read_task
+    from eics.transformer.adapt import load_model
 
     chosen = How(**how)
     loaded = load_model(model, dtype=dtype, device=device)

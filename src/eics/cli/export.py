@@ -21,9 +21,9 @@ def export(records: Path, out: Path, format: str, prompt_id: str | None, preset:
     Weights are the edges' attributions where the records have them, else their shares of the inconsistency; residuals,
     shares, cosines, norms and EI are extra keys that other tools do not look at.
     """
+    from eics.circuits.formats import write_graph
     from eics.errors import OptionError
-    from eics.formats import write_graph
-    from eics.formats.scored import scored_graph
+    from eics.reporting.export import scored_graph
 
     if not out.parent.is_dir() or (out.exists() and out.samefile(records)):
         raise OptionError.of("out", "a file in a folder that exists, and not the records themselves", str(out))

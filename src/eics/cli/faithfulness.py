@@ -10,8 +10,8 @@ from eics.cli.options import check_picture
 from eics.errors import CircuitError, OptionError
 
 if TYPE_CHECKING:
-    from eics.circuit import Circuit
-    from eics.formats import CircuitGraph
+    from eics.circuits.formats import CircuitGraph
+    from eics.circuits.graph import Circuit
 
 
 @click.command()
@@ -52,12 +52,12 @@ def faithfulness(
         raise OptionError.of("out", "a file in a folder that exists", str(out))
     import json
 
-    from eics.circuit_file import load_graph
+    from eics.circuits.load import load_graph
     from eics.cli.terminal import console, track
-    from eics.discovery.faithfulness import faithfulness as measure
-    from eics.discovery.full_graph import FullGraph
-    from eics.discovery.task import read_task
-    from eics.models import load_model
+    from eics.studies.discovery.faithfulness import faithfulness as measure
+    from eics.studies.discovery.full_graph import FullGraph
+    from eics.studies.discovery.task import read_task
+    from eics.transformer.adapt import load_model
 
     graph = load_graph(file)
     loaded = load_model(model, dtype=dtype, device=device)
@@ -70,7 +70,8 @@ def faithfulness(
     if out is not None:
         out.write_text(record + "\n", encoding="utf-8")
     if picture is not None:
-        from eics.plots import faithfulness_figure, save
+        from eics.reporting.plots import save
+        from eics.studies.discovery.figure import faithfulness_figure
 
         save(faithfulness_figure(found, f"{file}, {task}: {how['metric']}, {how['ablation']} ablation"), picture)
     if as_json and not quiet:
@@ -91,8 +92,8 @@ def faithfulness(
 
 def _circuits(graph: "CircuitGraph", shares: str | None, edges: int) -> "dict[str, Circuit]":
     """The file's own circuit, and where it scores more edges than that, circuits of growing size."""
-    from eics.discovery.faithfulness import SHARES
-    from eics.formats import cut
+    from eics.circuits.formats import cut
+    from eics.studies.discovery.faithfulness import SHARES
 
     whole = len(graph.scores) > len(graph.kept_edges) or (graph.kept is None and len(graph.scores) > edges // 2)
     if shares is None and not whole:

@@ -11,9 +11,9 @@ def models() -> None:
 @models.command("list")
 def list_models() -> None:
     """Which models there are, which come with the package, and which have been fetched."""
-    from eics.models.fetch import fetched
-    from eics.models.sources import SOURCES
-    from eics.models.worlds import bundled_models
+    from eics.models.download.fetch import fetched
+    from eics.models.download.sources import SOURCES
+    from eics.models.download.worlds import bundled_models
 
     for name, source in SOURCES.items():
         folder = fetched(name)
@@ -34,7 +34,7 @@ def fetch(name: str, quiet: bool) -> None:
     from functools import partial
 
     from eics.cli.terminal import console, track
-    from eics.models.fetch import fetch as get
+    from eics.models.download.fetch import fetch as get
 
     screen = console(stderr=True)
     folder = get(

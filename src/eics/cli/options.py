@@ -6,7 +6,8 @@ from typing import Any
 import click
 
 from eics.errors import OptionError
-from eics.options import CHOICES, MEMORY_MB, PAPER, PRESETS, Options, resolve
+from eics.linalg.memory import MEMORY_MB
+from eics.scoring.options import CHOICES, PAPER, PRESETS, Options, resolve
 
 
 def _alpha(context: click.Context, parameter: click.Parameter, value: str | None) -> float | str | None:  # noqa: ARG001

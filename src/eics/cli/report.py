@@ -15,8 +15,8 @@ def report(records: Path, out: Path, quiet: bool) -> None:
     One HTML file without network or server: the run, all prompts, and for each prompt the circuit, its edges and the
     curve of dEI. What cannot be read of the records is said on the page and here.
     """
-    from eics.report import read_readable, write_report
-    from eics.report.page import check_report_path
+    from eics.reporting.page import read_readable, write_report
+    from eics.reporting.page.build import check_report_path
 
     check_report_path(out)
     found = read_readable(records)

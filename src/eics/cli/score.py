@@ -7,11 +7,11 @@ import click
 
 from eics.cli.options import check_picture, chosen_options, scoring_options
 from eics.errors import OptionError
-from eics.options import PRESETS
+from eics.scoring.options import PRESETS
 
 if TYPE_CHECKING:
-    from eics.options import Options
-    from eics.result import Scores
+    from eics.scoring.options import Options
+    from eics.scoring.result import Scores
 
 
 @click.command()
@@ -78,12 +78,12 @@ def score(
     where = {name: given.pop(name) for name in _ABOUT_MODEL}
     runs = chosen_options(preset, given)
     if out is not None:
-        from eics.records import check_path
+        from eics.scoring.records import check_path
 
         check_path(out)
     check_picture(picture)
     if report is not None:
-        from eics.report.page import check_report_path
+        from eics.reporting.page.build import check_report_path
 
         check_report_path(report)
     if where["model"] is None:
@@ -93,11 +93,11 @@ def score(
 
         scored = score_model(runs, where, out, quiet=quiet)
     if picture is not None:
-        from eics.plots import save, scores_figure
+        from eics.reporting.plots import save, scores_figure
 
         save(scores_figure(scored), picture)
     if report is not None:
-        from eics.report import write_report
+        from eics.reporting.page import write_report
 
         write_report(together(scored), report, source=out.name if out is not None else None)
     if not quiet:
@@ -112,11 +112,11 @@ def _explicit(runs: "dict[str, Options]", where: dict[str, Any], out: Path | Non
         raise OptionError("A calibration needs a --model; an explicit circuit has no prompts to be calibrated on.")
     if out is not None and out.resolve() == Path(where["circuit"]).resolve():
         raise OptionError("--out must not be the circuit file itself.")
-    from eics.linear_file import load_linear
-    from eics.memory import memory_limit
-    from eics.records import write_records
-    from eics.result import about
-    from eics.score import score_batch
+    from eics.linalg.memory import memory_limit
+    from eics.linearized.explicit_file import load_linear
+    from eics.scoring.api import score_batch
+    from eics.scoring.records import write_records
+    from eics.scoring.result import about
 
     loaded = load_linear(where["circuit"])
     scored = {}
@@ -131,7 +131,7 @@ def _explicit(runs: "dict[str, Options]", where: dict[str, Any], out: Path | Non
 
 def together(scored: "dict[str, Scores]") -> "Scores":
     """Records in input order: both presets' records of a prompt stand together."""
-    from eics.result import Scores
+    from eics.scoring.result import Scores
 
     return Scores(one for prompt in zip(*scored.values(), strict=True) for one in prompt)
 
@@ -139,7 +139,7 @@ def together(scored: "dict[str, Scores]") -> "Scores":
 def _show(scored: "dict[str, Scores]", as_json: bool) -> None:
     from eics.cli.tables import edge_bars, reasons, score_table
     from eics.cli.terminal import console
-    from eics.records import to_line
+    from eics.scoring.records import to_line
 
     if as_json:
         for record in together(scored):

@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-from eics.calibration import Calibration
-from eics.calibration_file import load_calibration
-from eics.circuit_file import load_circuit
+from eics.circuits.load import load_circuit
 from eics.cli.terminal import console, track
 from eics.errors import OptionError, RecordError
-from eics.options import Options
-from eics.prompts import Prompt, as_prompts, read_prompts
-from eics.records import append_record, drop_half_line, read_records, write_records
-from eics.result import Score, Scores
+from eics.models.prompts import Prompt, as_prompts, read_prompts
+from eics.scoring.calibration.calibration import Calibration
+from eics.scoring.calibration.file import load_calibration
+from eics.scoring.options import Options
+from eics.scoring.records import append_record, drop_half_line, read_records, write_records
+from eics.scoring.result import Score, Scores
 
 
 def score_model(runs: dict[str, Options], where: dict[str, Any], out: Path | None, *, quiet: bool) -> dict[str, Scores]:
@@ -26,8 +26,8 @@ def score_model(runs: dict[str, Options], where: dict[str, Any], out: Path | Non
     done = _done(out, runs, where["model"], circuit.label(), resume=where["resume"])
     _check_calibrated(done, calibration)
     todo = [prompt for prompt in prompts if prompt.id not in done]
-    from eics.model_score import score_prompts
-    from eics.models import load_model
+    from eics.scoring.batch import score_prompts
+    from eics.transformer.adapt import load_model
 
     if todo:
         options = {"trust_remote_code": True} if where["trust_remote_code"] else {}

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
-from eics.result import Score
+from eics.scoring.result import Score
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from eics.damage.summary import Summary
-    from eics.discovery.faithfulness import Faithfulness
-    from eics.toy.curves import Curves
+    from eics.studies.damage.summary import Summary
+    from eics.studies.discovery.faithfulness import Faithfulness
+    from eics.studies.toy.curves import Curves
 
 _WORST = 3
 _BARS = 8  # edges of a single prompt
@@ -52,7 +52,7 @@ def faithfulness_table(found: "Faithfulness", title: str) -> "Table":
 
 def damage_table(found: "Summary") -> "Table":
     """The strongest dose of each kind: what it does to the main measures, on the circuit and outside it."""
-    from eics.damage.words import SAID
+    from eics.studies.damage.words import SAID
 
     title = "Change from undamaged (AUROC) at the strongest dose"
     table = _table("measure", "kind", "dose", "circuit", "outside", title=title)

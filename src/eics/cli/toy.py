@@ -29,8 +29,8 @@ def toy(out: Path, seeds: int, noisy: tuple[str, ...], quiet: bool) -> None:
     toy-circuit.safetensors, an explicit circuit to try `eics score` on.
     """
     from eics.cli.terminal import console, track
-    from eics.toy.experiment import STEPS, run_toy
-    from eics.toy.protocol import NOISY, check_noisy
+    from eics.studies.toy.experiment import STEPS, run_toy
+    from eics.studies.toy.protocol import NOISY, check_noisy
 
     chosen = check_noisy(noisy or NOISY)
     out.mkdir(parents=True, exist_ok=True)

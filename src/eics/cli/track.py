@@ -9,7 +9,7 @@ import click
 from eics.errors import OptionError
 
 if TYPE_CHECKING:
-    from eics.tracking.measure import Subject
+    from eics.studies.tracking.measure import Subject
 
 
 @click.command()
@@ -83,11 +83,11 @@ def track(
     check_counts(given["tasks"], given["circuits"], given["references"])
     from eics.cli.terminal import console
     from eics.cli.terminal import track as progress
-    from eics.models import load_model
-    from eics.tracking.costs import costs
-    from eics.tracking.files import append_rows, finish, start
-    from eics.tracking.measure import measure_subject
-    from eics.tracking.measure import references as reference_means
+    from eics.studies.tracking.costs import costs
+    from eics.studies.tracking.files import append_rows, finish, start
+    from eics.studies.tracking.measure import measure_subject
+    from eics.studies.tracking.measure import references as reference_means
+    from eics.transformer.adapt import load_model
 
     loaded = load_model(model, dtype=dtype, device=device)
     subjects = _subjects(loaded, given, seed)
@@ -126,11 +126,11 @@ def check_counts(tasks: Sequence[str], circuits: Sequence[str], references: Sequ
 
 
 def _subjects(model: Any, given: dict[str, Any], seed: int) -> "list[Subject]":
-    from eics.circuit_file import load_circuit
-    from eics.discovery.full_graph import FullGraph
-    from eics.discovery.task import read_task
-    from eics.tracking.families import family
-    from eics.tracking.measure import Subject
+    from eics.circuits.load import load_circuit
+    from eics.studies.discovery.full_graph import FullGraph
+    from eics.studies.discovery.task import read_task
+    from eics.studies.tracking.families import family
+    from eics.studies.tracking.measure import Subject
 
     found = []
     for task, name, reference in zip(

@@ -9,7 +9,7 @@ import click
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from eics.validation.analysis import Validation
+    from eics.studies.validation.analysis import Validation
 
 
 @click.command()
@@ -94,11 +94,11 @@ def validate(
     \b
     eics validate --model smollm2 --circuit facts --data facts.jsonl --drop-function-words --matched relation --out v
     """
-    from eics.circuit_file import load_circuit
+    from eics.circuits.load import load_circuit
     from eics.cli.terminal import console, track
-    from eics.models import load_model
-    from eics.validation.data import read_labelled
-    from eics.validation.run import validate as run
+    from eics.studies.validation.data import read_labelled
+    from eics.studies.validation.run import validate as run
+    from eics.transformer.adapt import load_model
 
     prompts = read_labelled(data)  # before minutes are spent on loading models
     loaded_circuit = load_circuit(circuit)

@@ -1,7 +1,6 @@
-"""Models from transformers: one small adapter for each family, the only place that knows their modules."""
+"""Transformers models, described: weights and a few numbers, with the family forgotten.
 
-from eics.models.base import Adapter, Model, Sites
-from eics.models.load import adapt, load_model
-from eics.models.registry import ADAPTERS, supported
-
-__all__ = ["ADAPTERS", "Adapter", "Model", "Sites", "adapt", "load_model", "supported"]
+Start with `spec.py`, the description that everything after reads, and `families/`, one small adapter for each family: a
+new one is a new file there (docs/add-a-family.md). `load.py` reads weights from disk, `download/` fetches models
+through the package registries, `prompts.py` makes tokens. Imports `linalg`, `circuits` and `data`.
+"""

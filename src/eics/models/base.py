@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from eics.circuit import Circuit, Kind, Node
+from eics.circuits.graph import Circuit, Kind, Node
 from eics.errors import CircuitError
-from eics.recordings import Recordings
-from eics.transformer.spec import Block, Norm, Transformer
+from eics.models.spec import Block, Norm, Transformer
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class Adapter(ABC):
         return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Model:
     """A transformers model with its adapter, and a tokenizer where there is one; `name` is what records call it."""
 
@@ -84,11 +83,6 @@ class Model:
     def transformer(self) -> Transformer:
         """The model's weights, family forgotten."""
         return self.adapter.transformer(self.module)
-
-    @cached_property
-    def recordings(self) -> Recordings[Any]:
-        """What follows its forward passes on a GPU, to be played again."""
-        return Recordings()
 
     @property
     def dtype(self) -> torch.dtype:

@@ -1,4 +1,4 @@
-"""From a loaded model, a path or a hub id to an adapted model that has proved itself."""
+"""Weights from disk: a path, a hub id or the name of a bundled or fetched model."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,40 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from eics.errors import ModelError
-from eics.models.base import Adapter, Model
-from eics.models.registry import ADAPTERS, supported
 
 
-def adapt(model: Any, tokenizer: Any = None, *, name: str | None = None, check: bool = True) -> Model:
-    """Adapts a loaded transformers model; refuses a family that is not known, by name.
-
-    `name` is what records call the model: where it was loaded from if not given, or its architecture. Unless told
-    otherwise the adapter proves itself on a short random input (`eics.testing.check_adapter`).
-    """
-    if isinstance(model, Model):
-        return model
-    if hasattr(model, "original_model"):
-        return _adapt_bridge(model, tokenizer, name=name, check=check)
-    config = getattr(model, "config", None)
-    family = getattr(config, "model_type", None)
-    if family is None:
-        raise ModelError(f"The model must be a loaded transformers model. Got {type(model).__name__}.")
-    origin = name or getattr(config, "name_or_path", None) or family
-    adapted = Model(model, _adapter(family), tokenizer, str(origin))
-    if check:
-        from eics.testing import check_adapter
-
-        check_adapter(adapted)
-    return adapted
-
-
-def load_model(path: str | Path, *, dtype: str | None = None, device: str | None = None, **options: Any) -> Model:
-    """Loads a model from a folder or a hub id: safetensors only, no remote code unless `trust_remote_code=True`.
-
-    A name from `eics models list` is the model that comes with the package or was fetched under it. `dtype` is
-    `float32` (default), `float64` or `bfloat16`; `device` as torch names it.
-    """
-    name, path = str(path), _by_name(path)
+def load_pretrained(path: str | Path, *, dtype: str | None, device: str | None, **options: Any) -> tuple[Any, Any]:
+    """The transformers model at a path, under a hub id or behind a name of ours; and its tokenizer, or None."""
+    path = _by_name(path)
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -57,35 +28,7 @@ def load_model(path: str | Path, *, dtype: str | None = None, device: str | None
     except (OSError, ValueError):
         tokenizer = None  # token ids can still be scored
     placed: Any = model
-    return adapt(placed.to(device or "cpu").eval(), tokenizer, name=name)
-
-
-def _adapt_bridge(bridge: Any, tokenizer: Any, *, name: str | None, check: bool) -> Model:
-    """TransformerLens' TransformerBridge: the model that it wraps, in which it stands; so its hooks are in force too.
-
-    Processed weights (folded norms, centred writes) give the same logits from other parts: other heads' writes,
-    another read-out. Scores of them would not be the model's.
-    """
-    import torch
-
-    # The flag is private; a release without it has compatibility mode to go by, which processes unless told not to.
-    if getattr(bridge, "_weights_processed", getattr(bridge, "compatibility_mode", False)):
-        raise ModelError(
-            "A bridge must have the model's own weights. This one's were processed (folded, centred): boot a fresh "
-            "one, without compatibility mode or with enable_compatibility_mode(no_processing=True)."
-        )
-    adapted = adapt(bridge.original_model, tokenizer or getattr(bridge, "tokenizer", None), name=name, check=check)
-    tokens = torch.arange(6, device=adapted.device).unsqueeze(0) % adapted.vocabulary
-    with torch.no_grad():
-        theirs, ours = bridge(tokens), adapted.module(tokens).logits
-    theirs = getattr(theirs, "logits", theirs)
-    error = float((theirs - ours).norm() / ours.norm())
-    if not error < 1e-3:
-        raise ModelError(
-            f"A bridge must give the logits of the model that it wraps. They differ by {error:.1e} (relative): "
-            "give the wrapped model itself."
-        )
-    return adapted
+    return placed.to(device or "cpu").eval(), tokenizer
 
 
 @contextmanager
@@ -104,9 +47,9 @@ def _without_bars() -> Iterator[None]:
 
 def _by_name(path: str | Path) -> str | Path:
     """The folder behind the name of a bundled or fetchable model; any other path as it is."""
-    from eics.models.fetch import fetched
-    from eics.models.sources import SOURCES
-    from eics.models.worlds import bundled_model
+    from eics.models.download.fetch import fetched
+    from eics.models.download.sources import SOURCES
+    from eics.models.download.worlds import bundled_model
 
     if Path(path).exists():
         return path
@@ -117,13 +60,3 @@ def _by_name(path: str | Path) -> str | Path:
     if folder is None:
         raise ModelError(f"The model {str(path)!r} must be fetched first: run `eics models fetch {path}`.")
     return folder
-
-
-def _adapter(name: str) -> Adapter:
-    for adapter in ADAPTERS:
-        if name in adapter.model_types:
-            return adapter
-    raise ModelError(
-        f"The architecture must be one of {', '.join(supported())}. Got {name!r}: "
-        "docs/add-a-family.md says how to add it."
-    )

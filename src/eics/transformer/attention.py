@@ -12,10 +12,10 @@ from weakref import ReferenceType
 import torch
 from torch import Tensor
 
-from eics.tape import held, making
-from eics.transformer.blocks import project
+from eics.linalg.host_device import filling_cache, keep_alive
+from eics.linalg.rows import project
+from eics.models.spec import Attention
 from eics.transformer.norm import NormMap, held_scale
-from eics.transformer.spec import Attention
 
 _Found = TypeVar("_Found")
 
@@ -212,14 +212,14 @@ def _pattern(spec: Attention, query: Tensor, key: Tensor) -> tuple[Tensor, Tenso
     if spec.softcap is not None:
         capped = torch.tanh(scores / spec.softcap)
         scores, slope = spec.softcap * capped, 1.0 - capped.square()
-    hidden = held(_hidden(spec.window, query.shape[-2], query.device))
+    hidden = keep_alive(_hidden(spec.window, query.shape[-2], query.device))
     return scores.masked_fill(hidden, float("-inf")).softmax(dim=-1), slope
 
 
 @lru_cache(maxsize=64)
 def _hidden(window: int | None, length: int, device: torch.device) -> Tensor:
     """Which keys a query does not see: later ones, and those further back than the window. (T, T)."""
-    with torch.inference_mode(False), making():
+    with torch.inference_mode(False), filling_cache():
         place = torch.arange(length, device=device)
         back = place.unsqueeze(1) - place
         return (back < 0) if window is None else (back < 0) | (back >= window)
@@ -260,7 +260,7 @@ def pick(tensor: Tensor, places: Sequence[int]) -> Tensor:
     first, count = places[0], len(places)
     if list(places) == list(range(first, first + count)):
         return tensor if count == len(tensor) else tensor[first : first + count]
-    return tensor.index_select(0, held(_index(tuple(places), tensor.device)))
+    return tensor.index_select(0, keep_alive(_index(tuple(places), tensor.device)))
 
 
 def _weight(spec: Attention, heads: Sequence[int], port: str) -> Tensor:
@@ -273,7 +273,7 @@ def _weight(spec: Attention, heads: Sequence[int], port: str) -> Tensor:
 @lru_cache(maxsize=1 << 12)
 def _index(places: tuple[int, ...], device: torch.device) -> Tensor:
     """Kept: sent anew for each use, a list of places makes a GPU wait."""
-    with torch.inference_mode(False), making():
+    with torch.inference_mode(False), filling_cache():
         return torch.tensor(places).to(device, non_blocking=True)
 
 

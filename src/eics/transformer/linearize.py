@@ -7,13 +7,13 @@ upstream writes and of the biases of upstream attention outputs, which no node w
 
 is what the node would write if every upstream node wrote zero.
 
-With the means of a reference set (`eics.means`), m_u of what nodes write and x'_v of what they read,
+With the means of a reference set (`eics.transformer.means`), m_u of what nodes write and x'_v of what they read,
 
     n_v = b_v + M_v (x'_v - biases)        under `frozen`
     n_v = M_v x'_v                         under `jacobian`, where b_v = 0 and the biases are part of what is read
 
 is what the linearized node would write if every upstream node wrote its mean. Means are over prompts and positions, as
-those of mean ablation are (`eics.discovery.reference`), so that prompts of every length can use them.
+those of mean ablation are (`eics.studies.discovery.reference`), so that prompts of every length can use them.
 """
 
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ from weakref import ReferenceType, ref
 import torch
 from torch import Tensor
 
-from eics.circuit import Circuit, Edge, Kind, Node
-from eics.linearize import Entry, LinearizedCircuit, Stalk
-from eics.means import Means, read_name
-from eics.operators import LinearOperator
-from eics.state import ForwardState
-from eics.tape import sent
+from eics.circuits.graph import Circuit, Edge, Kind, Node
+from eics.linalg.host_device import to_device
+from eics.linalg.operators import LinearOperator
+from eics.linearized.circuit import Entry, LinearizedCircuit, Stalk
 from eics.transformer.attention import AttentionState, by_head, pick
-from eics.transformer.heads import HeadMap
+from eics.transformer.forward import ForwardState
+from eics.transformer.head import HeadMap
+from eics.transformer.means import Means, read_name
 from eics.transformer.mlp import MLPMap
 from eics.transformer.readout import ReadoutMap
 
@@ -55,7 +55,7 @@ class TransformerRun:
         return {name: at.written(Node.parse(name)) for name in self.circuit.order if name != Kind.LOGITS}
 
     def reads(self) -> dict[str, Tensor]:
-        """The residual streams that the circuit's nodes read, (B, T, d), by `eics.means.read_name`."""
+        """The residual streams that the circuit's nodes read, (B, T, d), by `eics.transformer.means.read_name`."""
         at = _Linearizer(self, frozen=False)
         return {read_name(name): at.read(Node.parse(name)) for name in self.circuit.inner}
 
@@ -125,7 +125,7 @@ class _Linearizer:
         """The read-out at each prompt's answer position."""
         tokens = None
         if self.run.readout == "tokens":
-            tokens = sent(self.run.tokens or (), self.state.answer.device)
+            tokens = to_device(self.run.tokens or (), self.state.answer.device)
         read = self.read(Node.parse("logits"))
         return ReadoutMap(self.spec, read, self.state.answer, self.run.readout, tokens, self.frozen)
 

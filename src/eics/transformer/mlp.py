@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from eics.memory import chunk_width
-from eics.operators import LinearOperator, Writer
-from eics.tape import asked
-from eics.transformer.blocks import by_weight, mix, project, to_columns, to_rows
-from eics.transformer.mlp_norms import mlp_norms_squared
+from eics.linalg.blocks import gram64, scale_by_position
+from eics.linalg.host_device import to_host
+from eics.linalg.memory import chunk_width
+from eics.linalg.operators import LinearOperator, Writer
+from eics.linalg.rows import by_weight, mix, project, to_columns, to_rows
+from eics.models.spec import MLP
+from eics.transformer.closed_forms.mlp_norms import mlp_norms_squared
 from eics.transformer.norm import NormMap, derivative
-from eics.transformer.spec import MLP
-from eics.vectors import gram64, scale_by_position
 
 _TOGETHER = 8
 """Parents whose hidden layers go through W_out at once: more rows make a product no faster, and take more memory."""
@@ -87,7 +87,7 @@ class MLPMap(LinearOperator):
         rest, through = fixed = spec.kept.get(("constant", self.dtype), weights, make)
         anything = spec.kept.get(("constant there", self.dtype), weights, lambda: fixed.any().cpu())
         out = torch.zeros_like(self.read[:1])
-        if asked(anything):
+        if to_host(anything):
             out = mix(self.by_up * torch.addcdiv(rest, through, self.norm.scale), self.w_out.mT)
         if self.spec.b_out is not None:
             out = out + self.spec.b_out.to(self.dtype)
@@ -176,7 +176,7 @@ class MLPMap(LinearOperator):
         return to_columns(self.norm.rmv(total))
 
     def frobenius_squared(self) -> Tensor | None:
-        """In closed form (`eics.transformer.mlp_norms`), where no norm follows."""
+        """In closed form (`eics.transformer.closed_forms.mlp_norms`), where no norm follows."""
         return None if self._norms_squared is None else self._norms_squared.sum(dim=1)
 
     def scaled_frobenius_squared(self, left: Tensor, right: Tensor) -> Tensor | None:

@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from eics.transformer.spec import Norm
+from eics.models.spec import Norm
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from eics.memory import chunk_width
-from eics.operators import Dense, LinearOperator, Writer
-from eics.scaled import Scaled
-from eics.transformer.blocks import to_columns, to_rows
+from eics.linalg.blocks import by_coordinate, scale_by_position
+from eics.linalg.memory import chunk_width
+from eics.linalg.operators import Dense, LinearOperator, Writer
+from eics.linalg.rows import to_columns, to_rows
+from eics.linalg.scaled import Scaled
+from eics.models.spec import Transformer
 from eics.transformer.norm import NormMap
-from eics.transformer.spec import Transformer
-from eics.vectors import by_coordinate, scale_by_position
 
 
 class ReadoutMap(LinearOperator):

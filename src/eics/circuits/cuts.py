@@ -1,0 +1,123 @@
+"""Which edges make the circuit: by score, then those on a path from a source to a sink."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import overload
+
+from eics.circuits.file_graph import CircuitGraph
+from eics.circuits.graph import Circuit, Edge
+from eics.errors import CircuitError, OptionError
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """What pruning took away."""
+
+    edges: int
+    nodes: int
+
+    def __str__(self) -> str:
+        if not self.edges:
+            return "Every kept edge lies on a path from a source to a sink."
+        edges, nodes = (f"{n} {what}{'s' * (n != 1)}" for n, what in ((self.edges, "edge"), (self.nodes, "node")))
+        return f"{edges} and {nodes} on no path from a source to a sink were dropped."
+
+
+def cut(
+    graph: CircuitGraph,
+    *,
+    top_edges: int | None = None,
+    share: float | None = None,
+    min_score: float | None = None,
+    signed: bool = False,
+) -> CircuitGraph:
+    """Keeps edges by score, whatever the file itself says is kept. Exactly one of the three ways:
+
+    Args:
+        graph: all its scored edges are looked at; an edge without a score is never kept.
+        top_edges: so many edges with the largest scores; among equals the earlier in the file.
+        share: the same, as a share of all edges of the file, rounded down, at least one edge.
+        min_score: every edge whose score is at least this.
+        signed: by score instead of by absolute score.
+    """
+    check_cut(top_edges, share, min_score)
+    if not graph.scores:
+        raise CircuitError("A cut needs edges with scores. The file has none: use it without a cut.")
+    size = (lambda edge: graph.scores[edge]) if signed else (lambda edge: abs(graph.scores[edge]))
+    scored = [edge for edge in graph.edges if edge in graph.scores]
+    if min_score is not None:
+        kept = [edge for edge in scored if size(edge) >= min_score]
+    else:
+        count = top_edges if top_edges is not None else max(1, int(len(graph.edges) * (share or 0)))
+        kept = sorted(scored, key=size, reverse=True)[:count]
+    if not kept:
+        largest = max(map(size, scored))
+        raise CircuitError(f"A cut must keep at least one edge. The largest score is {largest:g}: lower min_score.")
+    return _keeping(graph, kept)
+
+
+def check_cut(top_edges: int | None, share: float | None, min_score: float | None) -> None:
+    """Refuses anything but exactly one way to cut, in its range."""
+    given = [name for name, value in _named(top_edges, share, min_score) if value is not None]
+    if len(given) != 1:
+        got = ", ".join(given) or "none"
+        raise OptionError(f"A cut must be exactly one of top_edges, share and min_score. Got {got}.")
+    if top_edges is not None and (not isinstance(top_edges, int) or isinstance(top_edges, bool) or top_edges < 1):
+        raise OptionError.of("top_edges", "a whole number >= 1", top_edges)
+    if share is not None and not 0 < share <= 1:
+        raise OptionError.of("share", "a number above 0, at most 1", share)
+    if min_score is not None and not isfinite(min_score):
+        raise OptionError.of("min_score", "a finite number", min_score)
+
+
+@overload
+def prune(found: CircuitGraph) -> tuple[CircuitGraph, Dropped]: ...
+@overload
+def prune(found: Circuit) -> tuple[Circuit, Dropped]: ...
+def prune(found: CircuitGraph | Circuit) -> tuple[CircuitGraph | Circuit, Dropped]:
+    """Keeps what lies on a path from a source to a sink, and counts what does not.
+
+    The source is `input` and the sink is `logits` where the circuit has them; else nodes without parents, and nodes
+    without children.
+    """
+    circuit = found if isinstance(found, Circuit) else found.circuit()
+    sources = ("input",) if "input" in circuit.order else circuit.sources
+    sinks = ("logits",) if "logits" in circuit.order else circuit.sinks
+    crossed = circuit.ancestors(sinks) & _descendants(circuit, sources)
+    edges = [edge for edge in circuit.edges if edge.source in crossed and edge.target in crossed]
+    if not edges:
+        raise CircuitError(
+            f"A circuit must have a path from {', '.join(sources)} to {', '.join(sinks)}. None of its "
+            f"{len(circuit.edges)} edges lies on one: keep more edges, or do not prune."
+        )
+    dropped = Dropped(len(circuit.edges) - len(edges), len(circuit.order) - len(crossed))
+    if not isinstance(found, Circuit):
+        return (_keeping(found, edges) if dropped.edges else found), dropped
+    positions = {node: kept for node, kept in circuit.positions.items() if node in crossed}
+    return Circuit(edges, positions, name=circuit.name, scores=_of(circuit, edges)), dropped
+
+
+def _named(top_edges: object, share: object, min_score: object) -> tuple[tuple[str, object], ...]:
+    return (("top_edges", top_edges), ("share", share), ("min_score", min_score))
+
+
+def _keeping(graph: CircuitGraph, kept: Iterable[Edge]) -> CircuitGraph:
+    """The flags that the file gave its nodes no longer hold: writers find them again from the edges."""
+    nodes = {
+        name: {key: value for key, value in said.items() if key != "in_graph"}
+        for name, said in graph.node_attributes.items()
+    }
+    return replace(graph, kept=frozenset(kept), node_attributes=nodes)
+
+
+def _descendants(circuit: Circuit, sources: Iterable[str]) -> set[str]:
+    reached = set(sources)
+    for node in circuit.order:
+        if node in reached:
+            reached.update(edge.target for edge in circuit.children[node])
+    return reached
+
+
+def _of(circuit: Circuit, edges: Iterable[Edge]) -> dict[Edge, float]:
+    return {edge: circuit.scores[edge] for edge in edges if edge in circuit.scores}

@@ -1,0 +1,145 @@
+"""auto-circuit (`.pkl`): {destination: tensor of scores}, the last axis over sources in the order of the model.
+
+Destinations are hook names (`blocks.1.hook_q_input`, one row for each head) or auto-circuit's own (`A1.2.Q`, `MLP 3`,
+`Resid End`). Sources: `Resid Start`, then layer by layer the heads `A0.1` and `MLP 0`. Where a file scores token
+positions one by one, the first axis is the position; an edge gets the sum.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from eics.circuits.file_graph import CircuitGraph, ModelShape
+from eics.circuits.formats.content import Content
+from eics.circuits.formats.hooks import last_layer, parse_hook
+from eics.circuits.formats.merge import some
+from eics.circuits.formats.seam import Reader
+from eics.circuits.graph import Edge, Node
+from eics.errors import CircuitError
+
+NAME = "auto-circuit"
+_BY_HEAD = re.compile(r"blocks\.\d+\.hook_(q_input|k_input|v_input|attn_in)")
+_ONE_HEAD = re.compile(r"A(?P<layer>\d+)\.(?P<head>\d+)(\.[QKV])?")
+
+
+def matches(content: Content) -> bool:
+    """A dict of tensors by such names, maybe inside dicts of tasks and algorithms."""
+    return content.what in ("pickle", "torch") and isinstance(content.value, dict) and _is_scores(_first(content.value))
+
+
+def read(content: Content) -> CircuitGraph:
+    """Reads the scores of all edges; the file does not say which are kept."""
+    tables = {name: tensor.double() for name, tensor in _only(content.value).items()}
+    plan = _plan(tables)
+    scores: dict[Edge, float] = {}
+    for name, tensor in tables.items():
+        for head, row in enumerate(_rows(name, tensor, plan)):
+            target = parse_hook(name, head)
+            sources = plan.sources(target.node)
+            if len(row) != len(sources):
+                raise CircuitError(
+                    f"must score {len(sources)} sources of {name}, in the model's order. Got {len(row)}."
+                )
+            scores |= {Edge(source, target.node, target.port): s for source, s in zip(sources, row, strict=True)}
+    notes = ("Scores of single token positions were added up.",) if plan.by_position else ()
+    return CircuitGraph(tuple(scores), scores=scores, shape=plan.shape, format=NAME, notes=notes)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What the tensors' shapes say about the model."""
+
+    shape: ModelShape
+    mlps: bool
+    by_position: bool
+
+    def sources(self, target: str) -> list[str]:
+        """The nodes that write before this one reads."""
+        node = Node.parse(target)
+        layers = self.shape.n_layers if node.layer is None else node.layer
+        found = ["input"]
+        for layer in range(layers):
+            found += [f"a{layer}.h{head}" for head in range(self.shape.n_heads)] + [f"m{layer}"] * self.mlps
+        if node.layer is not None and node.head is None and not self.shape.parallel_attn_mlp:
+            found += [f"a{layers}.h{head}" for head in range(self.shape.n_heads)]
+        return found
+
+
+def _first(value: Any) -> Any:
+    """Goes down into dicts of tasks and algorithms."""
+    for _ in range(2):
+        inner = next(iter(value.values()), None)
+        if not isinstance(inner, dict):
+            break
+        value = inner
+    return value
+
+
+def _is_scores(value: Any) -> bool:
+    import torch
+
+    return bool(value) and all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in value.items())
+
+
+def _only(value: Any) -> dict[str, Any]:
+    """The one table of scores in the file; where it holds several, says which."""
+    for _ in range(2):
+        if all(isinstance(inner, dict) for inner in value.values()):
+            if len(value) > 1:
+                names = some(map(str, value))
+                raise CircuitError(
+                    f"must hold the scores of one task and algorithm. It holds {names}: save one of them."
+                )
+            value = next(iter(value.values()))
+    if not _is_scores(value):
+        raise CircuitError("must hold a dict of tensors by destination.")
+    found: dict[str, Any] = value
+    return found
+
+
+def _plan(tables: dict[str, Any]) -> _Plan:
+    end = next((name for name in tables if name == "Resid End" or last_layer(name) is not None), None)
+    if end is None:
+        raise CircuitError("must score the read-out: 'Resid End' or blocks.<last>.hook_resid_post. It is not there.")
+    by_position = tables[end].dim() == 2
+    heads = max(map(_heads, tables, tables.values(), [by_position] * len(tables)))
+    layers = 1 + max(layer for name in tables if (layer := _layer(name)) is not None)
+    mlp = {Node.parse(node).layer: name for name in tables if (node := parse_hook(name, 0).node).startswith("m")}
+    parallel = bool(mlp) and tables[mlp[min(mlp, key=lambda layer: layer or 0)]].shape[-1] == 1
+    columns = 1 + layers * (heads + bool(mlp))
+    # before any list of that length is made: names can claim any number of layers
+    if tables[end].shape[-1] != columns:
+        raise CircuitError(
+            f"must score {columns} sources of {end}: input, then {heads} heads{' and an MLP' * bool(mlp)} in each of "
+            f"{layers} layers. Got {tables[end].shape[-1]}."
+        )
+    return _Plan(ModelShape(layers, heads, parallel), bool(mlp), by_position)
+
+
+def _heads(name: str, tensor: Any, by_position: bool) -> int:
+    if match := _ONE_HEAD.fullmatch(name):
+        return int(match["head"]) + 1
+    one_head = tensor.dim() == 1 + by_position  # auto-circuit drops the axis of heads where there is one
+    return tensor.shape[-2] if _BY_HEAD.fullmatch(name) and not one_head else 1
+
+
+def _layer(name: str) -> int | None:
+    if (layer := last_layer(name)) is not None:
+        return layer
+    return Node.parse(parse_hook(name, 0).node).layer
+
+
+def _rows(name: str, tensor: Any, plan: _Plan) -> list[list[float]]:
+    """One row of scores for each head of the destination, or one."""
+    if plan.by_position:
+        tensor = tensor.sum(0)
+    if tensor.dim() == 1:
+        tensor = tensor[None]
+    wanted = plan.shape.n_heads if _BY_HEAD.fullmatch(name) else 1
+    if tensor.dim() != 2 or tensor.shape[0] != wanted:
+        raise CircuitError(f"must have {wanted} rows of scores of {name}. Got shape {tuple(tensor.shape)}.")
+    rows: list[list[float]] = tensor.tolist()
+    return rows
+
+
+READER = Reader(NAME, "auto-circuit .pkl", matches, read)

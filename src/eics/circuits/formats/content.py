@@ -1,0 +1,76 @@
+"""A file's content, parsed once by what it is, not by its name: JSON, XML, text, a torch archive or a pickle."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from eics.circuits.formats.safe_pickle import is_torch, load_pickle, load_torch
+from eics.errors import CircuitError
+
+MAX_TEXT = 512 << 20
+MAX_BINARY = 2 << 30
+
+What = Literal["json", "xml", "text", "torch", "pickle"]
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a file holds: `value` is the parsed JSON, the text, or the unpickled objects."""
+
+    what: What
+    value: Any
+
+
+def read_content(path: Path) -> Content:
+    """Reads and parses a file; refuses one that is too large, before reading it, or that cannot be parsed."""
+    if not path.is_file():  # a device or a pipe may never end
+        raise CircuitError(f"must be a readable file. {'Not a plain file' if path.exists() else 'No such file'}.")
+    with path.open("rb") as file:
+        head = file.read(16)
+        binary = head[:2] == b"PK" or head[:1] == b"\x80"
+        limit, size = MAX_BINARY if binary else MAX_TEXT, path.stat().st_size
+        if size > limit:
+            raise CircuitError(f"must be at most {limit >> 20} MB. It has {size >> 20} MB: is it a circuit?")
+        data = head + file.read(limit)
+    return parse(data)
+
+
+def parse(data: bytes) -> Content:
+    """Recognises and parses bytes."""
+    if is_torch(data):
+        return Content("torch", load_torch(data))
+    if data[:1] == b"\x80":
+        return Content("pickle", load_pickle(data))
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise CircuitError(f"must be UTF-8 text, a torch archive or a pickle. Byte {error.start} is none.") from None
+    start = text.lstrip()[:1]
+    if start and start in "{[":
+        return Content("json", _json(text))
+    return Content("xml" if start == "<" else "text", text)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        raise CircuitError(f"must be JSON: {error}.") from None
+    except RecursionError:
+        raise CircuitError("must be JSON that is not nested this deeply.") from None
+    except ValueError as error:  # a number with thousands of digits
+        raise CircuitError(f"must be JSON with numbers of sensible length: {error}.") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise CircuitError(f"must give each key of a JSON object once. {_short(twice)} came twice: remove one of them.")
+    return found
+
+
+def _short(name: str) -> str:
+    return repr(name if len(name) <= 60 else name[:60] + "...")

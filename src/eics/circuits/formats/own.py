@@ -1,0 +1,118 @@
+"""Our own JSON, described by `eics-circuit.schema.json` beside this file.
+
+{"format": "eics-circuit", "version": 1, "edges": ["input->a0.h1", "a0.h1->logits"], "positions": {"a0.h1": [3]}}
+
+Version 1 has edges and positions. Version 2 may have more: scores, edges that are named but not kept ("left_out"; a
+reader of version 1 would take them for kept), the model's shape, and what else a file said.
+"""
+
+import json
+from typing import Any
+
+from eics.circuits.file_graph import CircuitGraph, ModelShape
+from eics.circuits.formats.content import Content
+from eics.circuits.formats.jsonsafe import json_safe
+from eics.circuits.formats.seam import Reader, Writer
+from eics.circuits.graph import Edge, EdgeLike
+from eics.errors import CircuitError
+
+FORMAT = "eics-circuit"
+VERSIONS = (1, 2)
+_KEYS = ("format", "version", "edges", "positions")
+_MORE = ("scores", "left_out", "shape", "nodes", "edge_attributes", "metadata")
+
+
+def matches(content: Content) -> bool:
+    """JSON that says so."""
+    return content.what == "json" and isinstance(content.value, dict) and content.value.get("format") == FORMAT
+
+
+def read(content: Content) -> CircuitGraph:
+    """Reads either version; other keys are kept as metadata."""
+    value = content.value
+    version = value.get("version")
+    if isinstance(version, bool) or version not in VERSIONS:
+        raise CircuitError(f"must have format {FORMAT!r}, version 1 or 2. Got version {version!r}.")
+    edges = value.get("edges")
+    if not isinstance(edges, list):
+        raise CircuitError(f"must have a list of 'edges'. Got {type(edges).__name__}.")
+    known = _KEYS if version == 1 else _KEYS + _MORE
+    metadata = {key: said for key, said in value.items() if key not in known}
+    more = value if version == 2 else {}
+    named = tuple(_edge(edge, place) for place, edge in enumerate(edges))
+    return CircuitGraph(
+        named,
+        scores=_by_edge(more, "scores"),
+        kept=_kept(more, named),
+        shape=_shape(more.get("shape")),
+        positions=_object(value, "positions"),
+        node_attributes=_object(more, "nodes"),
+        edge_attributes=_by_edge(more, "edge_attributes"),
+        metadata=metadata | _object(more, "metadata"),
+        format=FORMAT,
+    )
+
+
+def write(graph: CircuitGraph) -> tuple[str, tuple[str, ...]]:
+    """Version 1 where it says all, else version 2."""
+    more: dict[str, Any] = {
+        "scores": {str(edge): score for edge, score in graph.scores.items()},
+        "shape": _written(graph.shape),
+        "nodes": graph.node_attributes,
+        "edge_attributes": {str(edge): said for edge, said in graph.edge_attributes.items()},
+        "metadata": graph.metadata,
+    }
+    more = {key: json_safe(said) for key, said in more.items() if said}
+    if graph.kept is not None:
+        more["left_out"] = [str(edge) for edge in graph.edges if edge not in graph.kept]
+    content: dict[str, Any] = {"format": FORMAT, "version": 2 if more else 1, "edges": [str(e) for e in graph.edges]}
+    if graph.positions:
+        content["positions"] = {node: list(kept) for node, kept in graph.positions.items()}
+    return json.dumps(content | more, indent=1, allow_nan=False) + "\n", ()
+
+
+def _edge(edge: EdgeLike, place: int) -> Edge:
+    """An edge as text, or as a list of source, target and maybe a port."""
+    try:
+        return Edge(*edge) if isinstance(edge, list) and len(edge) in (2, 3) else Edge.parse(edge)  # type: ignore[arg-type]
+    except CircuitError as error:
+        raise CircuitError(f"has a bad edge at edges[{place}]. {error}") from None
+
+
+def _object(value: dict[str, Any], key: str) -> dict[str, Any]:
+    found = value.get(key)
+    if found is not None and not isinstance(found, dict):
+        raise CircuitError(f"must have an object of {key!r}. Got {type(found).__name__}.")
+    return found or {}
+
+
+def _by_edge(value: dict[str, Any], key: str) -> dict[Edge, Any]:
+    return {Edge.parse(name): said for name, said in _object(value, key).items()}
+
+
+def _kept(value: dict[str, Any], edges: tuple[Edge, ...]) -> frozenset[Edge] | None:
+    left_out = value.get("left_out")
+    if left_out is None:
+        return None
+    if not isinstance(left_out, list):
+        raise CircuitError(f"must have a list of edges 'left_out'. Got {type(left_out).__name__}.")
+    without = {_edge(edge, place) for place, edge in enumerate(left_out)}
+    if unknown := without - set(edges):
+        raise CircuitError(f"must leave out only edges that it names. Got {min(map(str, unknown))}.")
+    return frozenset(edges) - without
+
+
+def _shape(said: Any) -> ModelShape | None:
+    if said is None:
+        return None
+    if not isinstance(said, dict) or not {"n_layers", "n_heads"} <= said.keys() <= set(ModelShape.__annotations__):
+        raise CircuitError(f"must have a 'shape' with n_layers and n_heads. Got {said!r}.")
+    return ModelShape(**said)
+
+
+def _written(shape: ModelShape | None) -> dict[str, Any]:
+    return {key: said for key, said in vars(shape).items() if said is not None} if shape else {}
+
+
+READER = Reader(FORMAT, "JSON with format 'eics-circuit'", matches, read)
+WRITER = Writer(FORMAT, "our own JSON", (".json",), write)

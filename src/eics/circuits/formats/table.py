@@ -1,0 +1,155 @@
+"""Edge list as CSV: a header with `source` and `target` (or `edge`), and maybe `port`, `score`, `in_graph`.
+
+    source,target,port,score,in_graph
+    input,a0.h1,q,0.25,true
+
+Comma, semicolon or tab. Other columns become attributes of the edges.
+"""
+
+import csv
+import io
+import json
+from typing import Any
+
+from eics.circuits.file_graph import CircuitGraph
+from eics.circuits.formats.content import Content
+from eics.circuits.formats.jsonsafe import scalars
+from eics.circuits.formats.seam import Reader, Writer
+from eics.circuits.graph import Edge
+from eics.errors import CircuitError
+
+NAME = "csv"
+_ALIASES = {"from": "source", "src": "source", "to": "target", "dst": "target", "weight": "score", "kept": "in_graph"}
+_OWN = ("edge", "source", "target", "port", "score", "in_graph")
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def matches(content: Content) -> bool:
+    """Text whose first line names the columns of an edge list."""
+    if content.what != "text":
+        return False
+    header = set(_header(content.value))
+    return {"source", "target"} <= header or "edge" in header
+
+
+def read(content: Content) -> CircuitGraph:
+    """Reads line by line; a bad line is named by its number."""
+    names = _header(content.value)
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise CircuitError(f"must name each column once. {twice!r} came twice.")
+    edges: list[Edge] = []
+    scores: dict[Edge, float] = {}
+    flags: dict[Edge, bool] = {}
+    attributes: dict[Edge, dict[str, Any]] = {}
+    try:
+        reader = csv.reader(io.StringIO(content.value, newline=""), delimiter=_delimiter(content.value), strict=True)
+        next(reader)
+        for cells in reader:
+            if cells:
+                edge, row = _row(names, cells, reader.line_num)
+                edges.append(edge)
+                if row.get("score"):
+                    scores[edge] = _number(row["score"], reader.line_num)
+                if row.get("in_graph"):
+                    flags[edge] = _flag(row["in_graph"], reader.line_num)
+                if more := {name: _cell(text) for name, text in row.items() if name not in _OWN and text}:
+                    attributes[edge] = more
+    except csv.Error as error:
+        raise CircuitError(f"must be CSV: {error}.") from None
+    if flags and len(flags) < len(set(edges)):
+        silent = next(edge for edge in edges if edge not in flags)
+        raise CircuitError(f"must say in_graph of every edge, or of none. Edge {silent} has none.")
+    kept = frozenset(edge for edge, flag in flags.items() if flag) if flags else None
+    return CircuitGraph(tuple(edges), scores=scores, kept=kept, edge_attributes=attributes, format=NAME)
+
+
+def write(graph: CircuitGraph) -> tuple[str, tuple[str, ...]]:
+    """Writes every edge, with a column for each attribute that fits a cell."""
+    said = {edge: scalars(graph.edge_attributes.get(edge, {})) for edge in graph.edges}
+    more = [name for name in dict.fromkeys(name for row in said.values() for name in row) if name not in _OWN]
+    names = ["source", "target", "port"] + ["score"] * bool(graph.scores) + ["in_graph"] * (graph.kept is not None)
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*names, *more])
+    for edge in graph.edges:
+        own = [*edge[:2], edge.port or ""]
+        if graph.scores:
+            own.append(repr(graph.scores[edge]) if edge in graph.scores else "")
+        if graph.kept is not None:
+            own.append("true" if edge in graph.kept else "false")
+        writer.writerow([*own, *(_text(said[edge][name]) if name in said[edge] else "" for name in more)])
+    return out.getvalue(), lost(graph, "A CSV edge list", shape=True)
+
+
+def lost(graph: CircuitGraph, what: str, *, shape: bool) -> tuple[str, ...]:
+    """Says what a simpler format leaves out."""
+    parts = {
+        "positions": graph.positions and shape,
+        "the model's shape": graph.shape and shape,
+        "attributes of nodes": graph.node_attributes and shape,
+        "metadata": graph.metadata and shape,
+        "lists among attributes": any(scalars(said) != said for said in graph.edge_attributes.values()),
+    }
+    gone = [name for name, there in parts.items() if there]
+    return (f"{what} has no place for {', '.join(gone)}: left out.",) if gone else ()
+
+
+def _first_line(text: str) -> str:
+    return text.lstrip("\n\r")[:10_000].split("\n", 1)[0].rstrip("\r")
+
+
+def _delimiter(text: str) -> str:
+    line = _first_line(text)
+    return max(",;\t", key=line.count)
+
+
+def _header(text: str) -> list[str]:
+    cells = next(csv.reader([_first_line(text)], delimiter=_delimiter(text)), [])
+    lower = [cell.strip().lower() for cell in cells]
+    return [
+        _ALIASES.get(short, short if short in _OWN else cell.strip()) for short, cell in zip(lower, cells, strict=True)
+    ]
+
+
+def _row(names: list[str], cells: list[str], line: int) -> tuple[Edge, dict[str, str]]:
+    if len(cells) != len(names):
+        raise CircuitError(f"must have {len(names)} cells in each line. Line {line} has {len(cells)}.")
+    row = dict(zip(names, (cell.strip() for cell in cells), strict=True))
+    if "source" in row:
+        return Edge(row["source"], row["target"], row.get("port") or None), row
+    try:
+        return Edge.parse(row["edge"]), row
+    except CircuitError as error:
+        raise CircuitError(f"has a bad edge in line {line}. {error}") from None
+
+
+def _number(text: str, line: int) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise CircuitError(f"must have numbers as scores. Line {line} has {text[:40]!r}.") from None
+
+
+def _flag(text: str, line: int) -> bool:
+    if text.lower() not in _FLAGS:
+        raise CircuitError(f"must have true or false as in_graph. Line {line} has {text[:40]!r}.")
+    return _FLAGS[text.lower()]
+
+
+def _cell(text: str) -> Any:
+    """A number, a truth value or quoted text as JSON writes them; else the text itself."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, str | int | float | bool) else text
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str) and value == value.strip() and value and _cell(value) is value:
+        return value
+    return json.dumps(value)
+
+
+READER = Reader(NAME, "CSV with columns source and target", matches, read)
+WRITER = Writer(NAME, "CSV edge list", (".csv",), write)

@@ -1,0 +1,62 @@
+"""Circuits by file or by name, ready to score."""
+
+import logging
+from importlib.resources import as_file
+from pathlib import Path
+
+from eics.circuits.formats import CircuitGraph, cut, prune, read_graph, write_graph
+from eics.circuits.graph import Circuit
+from eics.data.bundled import bundled, bundled_file
+from eics.errors import CircuitError
+
+_LOG = logging.getLogger(__name__)
+
+
+def load_circuit(
+    path: str | Path,
+    *,
+    top_edges: int | None = None,
+    share: float | None = None,
+    min_score: float | None = None,
+    signed: bool = False,
+) -> Circuit:
+    """Reads a circuit file of any format (see `docs/circuit-files.md`), or a bundled circuit by its name.
+
+    Without a cut the circuit is what the file says is kept, or all its edges where it does not say. With one (exactly
+    one of `top_edges`, `share` and `min_score`) all scored edges of the file are looked at, whatever it says is kept;
+    then edges on no path from a source to a sink are dropped, and their number is logged.
+
+    >>> load_circuit("facts-by-hand").sinks
+    ('logits',)
+    """
+    graph = load_graph(path)
+    for note in graph.notes:
+        _LOG.info("%s", note)
+    if top_edges is share is min_score is None:
+        return graph.circuit(str(path))
+    chosen = cut(graph, top_edges=top_edges, share=share, min_score=min_score, signed=signed)
+    pruned, dropped = prune(chosen.circuit(str(path)))
+    _LOG.info("%s", dropped)
+    return pruned
+
+
+def load_graph(path: str | Path) -> CircuitGraph:
+    """All that a circuit file says, or a bundled circuit by its name."""
+    own = bundled_file("circuits", str(path), ".json")
+    if own is not None:
+        with as_file(own) as found:
+            return read_graph(found)
+    if not Path(path).exists():
+        names = ", ".join(bundled_circuits())
+        raise CircuitError(f"The circuit must be a readable file, or one of {names}. Got {str(path)!r}: No such file.")
+    return read_graph(path)
+
+
+def save_circuit(circuit: Circuit, path: str | Path) -> None:
+    """Writes a circuit in our own JSON."""
+    write_graph(CircuitGraph.of(circuit), path, "eics-circuit")
+
+
+def bundled_circuits() -> list[str]:
+    """Names of the circuits that come with the package."""
+    return bundled("circuits", ".json")

@@ -1,5 +1,0 @@
-"""Does the score fall when the circuit is damaged, stay put when something else is, and point at the place?"""
-
-from eics.damage.run import damage
-
-__all__ = ["damage"]

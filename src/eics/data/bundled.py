@@ -1,0 +1,19 @@
+"""What comes with the package, by name: circuits, tasks, labelled prompts, models."""
+
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+
+def bundled(folder: str, ending: str) -> list[str]:
+    """Names of the files in a folder of `eics.data`, without their ending.
+
+    >>> bundled("prompts", ".jsonl")
+    ['induction', 'people', 'people-withheld']
+    """
+    names = (entry.name for entry in (files("eics.data") / folder).iterdir())
+    return sorted(name.removesuffix(ending) for name in names if name.endswith(ending))
+
+
+def bundled_file(folder: str, name: str, ending: str) -> Traversable | None:
+    """The file of this name, None where there is none."""
+    return files("eics.data") / folder / f"{name}{ending}" if name in bundled(folder, ending) else None

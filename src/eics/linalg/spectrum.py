@@ -1,0 +1,295 @@
+"""What a map's singular values say about its effective information, exactly.
+
+    EI(J) = 1/2 logdet(I + alpha J^T J) = 1/2 sum_i log(1 + alpha sigma_i^2)      (equation 3, in nats)
+
+The singular values do not depend on alpha. A `Spectrum` is what one factorization, one Lanczos run or one
+norm leaves behind; it answers for every alpha. Estimated spectra live beside their algorithms, in
+`eics.linalg.lanczos` and `eics.linalg.hutchpp`.
+
+>>> import torch
+>>> from eics.linalg.operators import Dense
+>>> print(exact(Dense(torch.eye(2, dtype=torch.float64))).ei(1.0).value)  # log 2
+tensor([0.6931], dtype=torch.float64)
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from eics.linalg.blocks import cat_batches, gram64, log_determinants
+from eics.linalg.host_device import map_tensors, to_host
+from eics.linalg.memory import memory_bound
+from eics.linalg.operators import LinearOperator
+from eics.linalg.probes import Stream, signs
+
+_SVD_LIMIT = 128  # beyond this side, eigenvalues of a Gram matrix are several times faster than an SVD
+
+Alpha = float | Tensor
+"""A number, or one for each prompt (B,)."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number for each prompt with its standard error.
+
+    Attributes:
+        value: (B,).
+        stderr: (B,); zero where nothing was sampled.
+        lower, upper: bounds on the true number, where the method gives them.
+    """
+
+    value: Tensor
+    stderr: Tensor
+    lower: Tensor | None = None
+    upper: Tensor | None = None
+
+
+class Spectrum(ABC):
+    """Knows EI at every alpha. `method` says how, `exact` whether without error but rounding, `sampled` whether with a
+    standard error; top-k is neither."""
+
+    method: str
+    exact: bool
+    sampled: bool = False
+
+    @abstractmethod
+    def ei(self, alpha: Alpha) -> Estimate:
+        """EI at this alpha."""
+
+
+@dataclass(frozen=True)
+class SingularValues(Spectrum):
+    """Squared singular values, (B, r). With `exact=False`, only the largest ones (top-k)."""
+
+    squares: Tensor
+    method: str = "svd"
+    exact: bool = True
+
+    def ei(self, alpha: Alpha) -> Estimate:
+        """1/2 sum_i log(1 + alpha sigma_i^2)."""
+        value = 0.5 * torch.log1p(trailing(alpha, 1) * self.squares).sum(dim=1)
+        return Estimate(value, torch.zeros_like(value))
+
+
+@dataclass(frozen=True)
+class GramMatrix(Spectrum):
+    """The smaller of J J^T and J^T J, (B, blocks, m, m), factorized for each alpha anew: the fastest for one alpha."""
+
+    gram: Tensor
+    finite: Tensor
+    method: str = "cholesky"
+    exact: bool = True
+
+    def ei(self, alpha: Alpha) -> Estimate:
+        """sum_i log L_ii with L L^T = I + alpha G; nan where rounding in a huge alpha G hides the I."""
+        shifted = trailing(alpha, 3) * self.gram
+        shifted.diagonal(dim1=-2, dim2=-1).add_(1.0)
+        factor, failed = torch.linalg.cholesky_ex(shifted)
+        value = factor.diagonal(dim1=-2, dim2=-1).log().sum(dim=(1, 2)) * self.finite[:, 0]
+        value = torch.where(failed.any(dim=1), torch.nan, value)
+        return Estimate(value, torch.zeros_like(value))
+
+
+@dataclass(frozen=True)
+class Updated(Spectrum):
+    """`diag(k) + P S P^T` with the eigenvalues of J J^T: k (B, n), P (B, n, r), S (B, r, r)."""
+
+    diagonal: Tensor
+    columns: Tensor
+    middle: Tensor
+    method: str = "closed form"
+    exact: bool = True
+
+    def ei(self, alpha: Alpha) -> Estimate:
+        """`sum log(1 + alpha k) / 2 + log det(I + alpha S P^T (I + alpha diag(k))^-1 P) / 2`."""
+        below = 1.0 + trailing(alpha, 1) * self.diagonal
+        inner = self.columns.mT @ (self.columns / below.unsqueeze(2))
+        small = trailing(alpha, 2) * (self.middle @ inner)
+        small.diagonal(dim1=-2, dim2=-1).add_(1.0)
+        value = 0.5 * (below.log().sum(dim=1) + log_determinants(small))
+        return Estimate(value, torch.zeros_like(value))
+
+
+@dataclass(frozen=True)
+class OneAlpha(Spectrum):
+    """EI at one alpha, (B,), by factorizations that are not kept: memory is that of one map at a time."""
+
+    alpha: float
+    value: Tensor
+    method: str = "cholesky"
+    exact: bool = True
+
+    def ei(self, alpha: Alpha) -> Estimate:
+        """The value, at its own alpha only."""
+        assert alpha == self.alpha, f"factorized at alpha = {self.alpha}, asked for {alpha}"
+        return Estimate(self.value, torch.zeros_like(self.value))
+
+
+class Gram:
+    """A = J J^T or J^T J, whichever is smaller, by products; both have the same non-zero spectrum.
+
+    `support` (not zero on the coordinates that count; for rows, (B or 1, rows), and for columns of J) keeps probes
+    to those coordinates, in their order: a padded prompt meets the same probes as an unpadded one.
+    """
+
+    def __init__(
+        self, operator: LinearOperator, support: tuple[Tensor, Tensor] | None = None, by_rows: bool | None = None
+    ) -> None:
+        self.operator, self._sides = operator, support
+        self.by_rows = operator.rows <= operator.cols if by_rows is None else by_rows
+        self.size = operator.rows if self.by_rows else operator.cols
+        self.support = None if support is None else support[0 if self.by_rows else 1] != 0
+
+    @property
+    def turned(self) -> "Gram":
+        """The Gram matrix of the other side."""
+        return Gram(self.operator, self._sides, not self.by_rows)
+
+    def half(self, x: Tensor) -> Tensor:
+        """J^T x or J x: its squared norm is x^T A x, for one product instead of two."""
+        return self.operator.rmv(x) if self.by_rows else self.operator.mv(x)
+
+    def mv(self, x: Tensor) -> Tensor:
+        """A x for a block (B, size, k)."""
+        half = self.half(x)
+        return self.operator.mv(half) if self.by_rows else self.operator.rmv(half)
+
+    def probes(self, count: int, stream: Stream) -> Tensor:
+        """Rademacher vectors for each prompt, (B, size, count), zero where nothing counts.
+
+        The i-th coordinate that counts gets the i-th row drawn, whatever lies between. Of several streams each serves
+        its part of the batch.
+        """
+        like = torch.empty(0, dtype=self.operator.dtype, device=self.operator.device)
+        streams = [stream] if isinstance(stream, torch.Generator) else stream
+        batch = self.operator.batch // len(streams)
+        if self.support is None:
+            return cat_batches([signs(self.size, count, one, like) for one in streams], batch)
+        place = (self.support.cumsum(dim=1) - 1).clamp(min=0)
+        most = to_host(place.max()) + 1
+        drawn = torch.cat([signs(most, count, one, like) for one in streams])  # (streams, most, count)
+        if len(streams) == 1:
+            found = drawn[0][place]
+        else:
+            found = cat_batches([one[at] for one, at in zip(drawn, place.chunk(len(streams)), strict=True)], batch)
+        return (found * self.support.unsqueeze(2)).expand(self.operator.batch, -1, -1)
+
+    def dense(self) -> Tensor:
+        """The matrix (B, size, size), by chunks of unit vectors."""
+        blocks = [self.mv(unit) for unit in self.operator.unit_blocks(self.size)]
+        gram = torch.cat(blocks, dim=2)
+        return 0.5 * (gram + gram.mT)
+
+
+def exact(operator: LinearOperator, factorization: str = "svd") -> Spectrum:
+    """The exact spectrum: `svd` for every alpha at once, `cholesky` of the smaller Gram side for one alpha.
+
+    Closed forms, low rank and diagonal blocks are made use of. A matrix that would break the memory bound is never
+    formed: its Gram matrix is, by chunks. `svd` of a large matrix means its Gram matrix's eigenvalues. Gram matrices
+    are float64: squaring halves the digits. What is done depends on one prompt's size, never on the batch.
+    """
+    squares = _squares(operator)
+    if squares is not None:
+        return squares
+    if operator.batch > _together(operator):
+        singles = [exact(operator.prompt(index), factorization) for index in range(operator.batch)]
+        stacked: Spectrum = map_tensors(lambda *tensors: torch.cat(tensors), *singles)
+        return stacked
+    update = operator.low_rank_update()
+    if update is not None:
+        columns, finite = _finite(update[1])
+        return Updated(update[0] * finite, columns, torch.where(finite.unsqueeze(2).isfinite(), update[2], 0.0))
+    if factorization == "svd" and operator.gram_side is None and _small(operator) and _fits(operator):
+        matrix, finite = _finite(_wide_enough(operator.diagonal_blocks()))
+        singular: Tensor = torch.linalg.svdvals(matrix)
+        return SingularValues(singular.flatten(1).square() * finite)
+    gram, finite = _finite(_gram(operator))
+    if factorization == "cholesky":
+        return GramMatrix(gram, finite)
+    return SingularValues(torch.linalg.eigvalsh(gram).flatten(1).clamp(min=0) * finite, method="eigh")
+
+
+def exact_at(operator: LinearOperator, alpha: float, factorization: str = "auto") -> Spectrum:
+    """The exact spectrum where only one alpha will be asked for: large maps by Cholesky, some prompts at a time."""
+    if factorization == "svd" or (factorization == "auto" and _small(operator)):
+        return exact(operator, "svd")
+    squares = _squares(operator)
+    if squares is not None:
+        return squares
+    alone = operator.batch > _together(operator)
+    prompts = [operator.prompt(index) for index in range(operator.batch)] if alone else [operator]
+    found = [(one.method, one.ei(alpha).value) for one in (exact(prompt, "cholesky") for prompt in prompts)]
+    return OneAlpha(alpha, torch.cat([value for _, value in found]), method=found[0][0])
+
+
+def _squares(operator: LinearOperator) -> SingularValues | None:
+    """Singular values in closed form."""
+    squares = operator.singular_squares()
+    if squares is None:
+        return None
+    good, finite = _finite(squares)
+    return SingularValues(good * finite, method="closed form")
+
+
+def _small(operator: LinearOperator) -> bool:
+    side = operator.gram_side or min(operator.rows, operator.cols) // operator.blocks
+    return side <= _SVD_LIMIT
+
+
+def _bytes(operator: LinearOperator) -> int:
+    """Of one prompt's matrices in float64: a low-rank update's or a Gram matrix and what they are made from, or the
+    diagonal blocks."""
+    side, rank = operator.gram_side, operator.update_rank
+    if side is None:
+        return 8 * operator.rows * operator.cols // operator.blocks
+    if rank is not None:
+        return 8 * 3 * side * rank
+    return 8 * operator.gram_copies * side * side
+
+
+def _fits(operator: LinearOperator) -> bool:
+    """Whether one prompt's matrix may be made."""
+    return 8 * operator.rows * operator.cols // operator.blocks <= memory_bound()
+
+
+def _together(operator: LinearOperator) -> int:
+    """How many prompts at a time."""
+    return max(1, memory_bound() // _bytes(operator))
+
+
+def _gram(operator: LinearOperator) -> Tensor:
+    """The smaller Gram side of each diagonal block, in float64: (batch, blocks, m, m)."""
+    closed = operator.gram()
+    if closed is not None:
+        return closed
+    if _fits(operator) or operator.blocks > 1:
+        matrix = operator.diagonal_blocks()
+        return gram64(matrix if operator.rows <= operator.cols else matrix.mT)
+    return Gram(operator.double()).dense().unsqueeze(1)
+
+
+def _finite(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Matrices (B, ...) with those of a prompt that has a non-finite entry set to 0, and (B, 1): 1, or nan for those.
+
+    Factorizations refuse such entries for the whole batch; so one prompt's overflow stays that prompt's.
+    """
+    good = matrices.flatten(1).sum(dim=1).isfinite()
+    finite = torch.where(good, 1.0, torch.nan).to(matrices.dtype).unsqueeze(1)
+    if to_host(good.all()):
+        return matrices, finite
+    return torch.where(good.view(-1, *[1] * (matrices.ndim - 1)), matrices, 0.0), finite
+
+
+def trailing(alpha: Alpha, axes: int) -> Alpha:
+    """Alpha as something that multiplies a (B, ...) tensor: itself, or (B, 1, ...) with so many axes of 1.
+
+    A plain number stays a Python float: as a tensor it would be rounded to float32.
+    """
+    return alpha.reshape(-1, *[1] * axes) if isinstance(alpha, Tensor) else alpha
+
+
+def _wide_enough(matrix: Tensor) -> Tensor:
+    """Log-determinants in at least float32: half precisions have no factorizations."""
+    return matrix if matrix.dtype.itemsize >= 4 else matrix.float()

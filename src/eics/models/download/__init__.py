@@ -1,0 +1,1 @@
+"""Models that need no hub account: fetched through the package registries and converted once."""

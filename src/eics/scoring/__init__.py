@@ -1,0 +1,7 @@
+"""The score: from prompts to results.
+
+Start with `batch.py`, Algorithm 1 of the paper from check to assembled result; `api.py` is `eics.score`. `sheaf.py` has
+equation (2), `emergence.py` equation (3). `options.py`, `result.py` and `records.py` are what users choose, get and
+save; `calibration/` learns from a reference set, `baselines/` are the scores to compare with, `cuda_graphs.py` replays
+batches on a GPU. Imports `transformer` and everything before it.
+"""

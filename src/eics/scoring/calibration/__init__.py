@@ -1,0 +1,1 @@
+"""What is usual on a reference set: alpha, quantiles of the score, means of reads and writes."""

@@ -1,0 +1,151 @@
+"""Calibrations on disk: safetensors (numbers in a JSON header, means as tensors) or plain JSON; nothing that could run.
+
+The JSON document has `format: eics-calibration`, `version` and the fields of `Calibration`. As `.json` it also has
+`means`, lists of numbers by node; as `.safetensors` it is the header's `calibration`, and means are tensors
+`write:a3.h7` and `read:a3`, in float64.
+"""
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from eics.errors import OptionError
+from eics.scoring.alpha import AlphaCalibration
+from eics.scoring.calibration.calibration import QUANTITIES, Calibration
+from eics.transformer.means import Means
+
+FORMAT = "eics-calibration"
+VERSION = 1
+SUFFIXES = (".safetensors", ".json")
+
+
+def check_calibration_path(path: Path) -> None:
+    """Refuses, before any work is done, a path that a calibration could not be written to."""
+    if path.suffix not in SUFFIXES or not path.parent.is_dir():
+        raise OptionError.of("out", "a .safetensors or .json file in a folder that exists", str(path))
+
+
+def save_calibration(calibration: Calibration, path: str | Path) -> None:
+    """Writes a calibration in the format of the file's ending."""
+    path = Path(path)
+    check_calibration_path(path)
+    fields = {name: getattr(calibration, name) for name in _FIELDS}
+    chosen = None if calibration.chosen is None else asdict(calibration.chosen)
+    document = {"format": FORMAT, "version": VERSION, **fields, "chosen": chosen}
+    means = calibration.means
+    if path.suffix == ".json":
+        lists = {
+            part: {name: mean.tolist() for name, mean in getattr(means, part).items()} for part in ("writes", "reads")
+        }
+        path.write_text(_dump(document | {"means": lists}) + "\n", encoding="utf-8")
+        return
+    from safetensors.torch import save_file
+
+    tensors = {f"write:{name}": mean for name, mean in means.writes.items()}
+    tensors |= {f"read:{name}": mean for name, mean in means.reads.items()}
+    save_file({name: mean.contiguous() for name, mean in tensors.items()}, path, {"calibration": _dump(document)})
+
+
+def load_calibration(path: str | Path) -> Calibration:
+    """Reads a calibration; anything else is refused with what is wrong."""
+    path = Path(path)
+    try:
+        document, means = _read_json(path) if path.suffix == ".json" else _read_safetensors(path)
+        return _calibration(document, means)
+    except OptionError as error:
+        raise OptionError(f"The calibration {str(path)!r} {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise OptionError(
+            f"The calibration {str(path)!r} must have every field that `eics calibrate` writes. Trouble at {error}."
+        ) from None
+
+
+def as_calibration(given: Any) -> Calibration:
+    """A calibration, or that of a file."""
+    if isinstance(given, str | Path):
+        return load_calibration(given)
+    if not isinstance(given, Calibration):
+        raise OptionError.of("calibration", "an eics.Calibration or the path of its file", given)
+    return given
+
+
+_FIELDS = ("model", "circuit", "options", "alpha", "prompts", "quantiles", "answer", "tokens")
+
+
+def _dump(document: dict[str, Any]) -> str:
+    return json.dumps(document, allow_nan=False, ensure_ascii=False)
+
+
+def _read_json(path: Path) -> tuple[dict[str, Any], Means]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise OptionError(f"must be a readable file of JSON: {error}.") from None
+    _check_format(document)
+    parts = [
+        {name: torch.tensor(values, dtype=torch.float64) for name, values in document["means"][part].items()}
+        for part in ("writes", "reads")
+    ]
+    return document, Means(*parts)
+
+
+def _read_safetensors(path: Path) -> tuple[dict[str, Any], Means]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name).double() for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError(f"must be a safetensors or .json file that can be read: {reason}.") from None
+    try:
+        document = json.loads(metadata.get("calibration", "null"))
+    except json.JSONDecodeError as error:
+        raise OptionError(f"must have JSON in its header: {error}.") from None
+    _check_format(document)
+    named = [(*name.partition(":")[::2], tensor) for name, tensor in tensors.items()]
+    parts = [{name: tensor for kind, name, tensor in named if kind == part} for part in ("write", "read")]
+    return document, Means(*parts)
+
+
+def _check_format(document: Any) -> None:
+    known = document if isinstance(document, dict) else {}
+    if known.get("format") != FORMAT or known.get("version") != VERSION:
+        came = f"format {known.get('format')!r}, version {known.get('version')!r}"
+        raise OptionError(f"must have format {FORMAT!r}, version {VERSION}. Got {came}: make it with `eics calibrate`.")
+
+
+def _calibration(document: dict[str, Any], means: Means) -> Calibration:
+    alpha, chosen = float(document["alpha"]), document["chosen"]
+    quantiles = {name: tuple(map(float, document["quantiles"][name])) for name in document["quantiles"]}
+    if not 0 < alpha < math.inf:
+        raise OptionError(f"must have an alpha that is a finite number > 0. Got {alpha!r}.")
+    for name, known in quantiles.items():
+        rising = len(known) > 1 and list(known) == sorted(known) and all(map(math.isfinite, known))
+        if name not in QUANTITIES or not rising:
+            raise OptionError(f"must have quantiles of {', '.join(QUANTITIES)} that never fall. Got {name!r}.")
+    if "eics" not in quantiles or not {"name", "sha256"} <= set(document["circuit"]):
+        raise OptionError("must have quantiles of eics and a circuit with 'name' and 'sha256'.")
+    widths = {tuple(mean.shape) for part in (means.writes, means.reads) for mean in part.values()}
+    if len(widths) != 1 or len(next(iter(widths))) != 1:
+        raise OptionError(f"must have means that are vectors of one width. Got shapes {sorted(widths)}.")
+    if chosen is not None:
+        chosen = AlphaCalibration(**chosen | {"quartiles": tuple(chosen["quartiles"])})
+    tokens = document["tokens"]
+    return Calibration(
+        model=document["model"],
+        circuit=dict(document["circuit"]),
+        options=dict(document["options"]),
+        alpha=alpha,
+        chosen=chosen,
+        prompts=int(document["prompts"]),
+        quantiles=quantiles,
+        means=means,
+        answer=document["answer"],
+        tokens=None if tokens is None else tuple(tokens),
+    )

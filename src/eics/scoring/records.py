@@ -1,0 +1,207 @@
+"""Records on disk: JSON lines or Parquet, told apart by the file's ending when writing, by content when reading.
+
+JSON lines is written as it goes, one line a prompt, so that a killed run keeps what it finished. Parquet has a
+fixed schema: maps for `ei_parts`, `stderr`, `norms` and `node_positions`, structs for `circuit`, `edges` and `nodes`,
+and JSON text for what has no fixed shape (`diagnostics`, `interventions`, `curve`) or type (`id`, `label`).
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from eics.errors import RecordError
+from eics.scoring.result import Score, Scores
+
+_JSON_COLUMNS = ("id", "diagnostics", "curve", "label", "interventions")
+_MAP_COLUMNS = ("ei_parts", "stderr", "norms", "node_positions")
+_PARQUET_MAGIC = b"PAR1"
+
+
+def write_records(scores: Iterable[Score] | Score, path: str | Path) -> None:
+    """Writes results, or a single one, to `.jsonl` or `.parquet`.
+
+    >>> import tempfile
+    >>> from eics.scoring.result import failed
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_records([failed("a", "too long")], folder + "/scores.jsonl")
+    ...     read_records(folder + "/scores.jsonl")
+    Scores of 1 prompts
+      Score(id='a', failed: too long)
+    """
+    path = Path(path)
+    check_path(path)
+    scores = [scores] if isinstance(scores, Score) else scores
+    (_write_jsonl if path.suffix == ".jsonl" else _write_parquet)(scores, path)
+
+
+def append_record(scores: Iterable[Score], path: Path) -> None:
+    """Adds lines to a JSON lines file: a killed run keeps what it finished."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write("".join(to_line(score) + "\n" for score in scores))
+
+
+def drop_half_line(out: Path) -> None:
+    """A run that was killed while writing leaves half a line at the end."""
+    lines = out.read_text(encoding="utf-8").splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        try:
+            json.loads(lines[-1])
+            out.write_text("".join(lines) + "\n", encoding="utf-8")
+        except json.JSONDecodeError:
+            out.write_text("".join(lines[:-1]), encoding="utf-8")
+
+
+def check_path(path: Path) -> None:
+    """Refuses, before any work is done, a path that records could not be written to."""
+    if path.suffix not in (".jsonl", ".parquet"):
+        raise RecordError(f"Records are written to a file ending in .jsonl or .parquet. Got {str(path)!r}.")
+    if not path.parent.is_dir():
+        raise RecordError(f"The folder for the records must exist. Got {str(path)!r}: make {str(path.parent)!r} first.")
+
+
+def read_records(path: str | Path) -> Scores:
+    """Reads what `write_records` wrote; an unreadable line is an error that names it."""
+    path = Path(path)
+    try:
+        parquet = is_parquet(path)
+    except OSError as error:
+        raise RecordError(
+            f"The records must be a file that can be read. Got {str(path)!r}: {error.strerror}."
+        ) from None
+    return Scores(_read_parquet(path) if parquet else _read_jsonl(path))
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is Parquet, from its content."""
+    with path.open("rb") as file:
+        return file.read(4) == _PARQUET_MAGIC
+
+
+def to_line(score: Score) -> str:
+    """The record as one line of JSON."""
+    return json.dumps(score.to_record(), allow_nan=False, ensure_ascii=False)
+
+
+def _write_jsonl(scores: Iterable[Score], path: Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for score in scores:
+            file.write(to_line(score) + "\n")
+            file.flush()
+
+
+def _read_jsonl(path: Path) -> Iterator[Score]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise RecordError(f"Records must be JSON lines or Parquet. {str(path)!r} is neither.") from None
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield Score.from_record(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise RecordError(f"Line {number} of {str(path)!r} must be a JSON object: {error}.") from None
+        except RecordError as error:
+            raise RecordError(f"Line {number} of {str(path)!r}: {error}") from None
+
+
+def _write_parquet(scores: Iterable[Score], path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [_to_row(score.to_record()) for score in scores]
+    pq.write_table(pa.Table.from_pylist(rows, schema=_schema()), path)
+
+
+def _read_parquet(path: Path) -> Iterator[Score]:
+    for number, row in enumerate(parquet_rows(path)):
+        try:
+            yield Score.from_record(from_row(row))
+        except (RecordError, TypeError, ValueError) as error:
+            raise RecordError(f"Row {number} of {str(path)!r}: {error}") from None
+
+
+def parquet_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a Parquet file as they are stored."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise RecordError(f"{str(path)!r} must be a Parquet file of records: {error}.") from None
+    return rows
+
+
+def _to_row(record: dict[str, Any]) -> dict[str, Any]:
+    texts = {name: json.dumps(record[name], allow_nan=False) for name in _JSON_COLUMNS}
+    maps = {name: list(record[name].items()) for name in _MAP_COLUMNS}
+    return record | texts | maps
+
+
+def from_row(row: dict[str, Any]) -> dict[str, Any]:
+    """The record that a row holds."""
+    texts = {name: json.loads(row[name]) for name in _JSON_COLUMNS if isinstance(row.get(name), str)}
+    maps = {name: dict(row[name] or ()) for name in _MAP_COLUMNS if name in row}
+    return row | texts | maps
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    number, text = pa.float64(), pa.string()
+    edge = pa.struct(
+        [(name, text) for name in ("source", "target", "port")]
+        + [(name, number) for name in ("residual", "share", "cosine", "attribution")]
+    )
+    node = pa.struct([("node", text), ("residual", number), ("share", number)])
+    numbers = [
+        "eics",
+        "c_sh",
+        "consistency",
+        "dei",
+        "dei_norm",
+        "ei_macro",
+        "emergence_ratio",
+        "percentile",
+        "alpha",
+    ]
+    texts = [
+        "mode",
+        "linearization",
+        "residual",
+        "parts",
+        "metric",
+        "emergence",
+        "positions",
+        "readout",
+        "dtype",
+    ]
+    return pa.schema(
+        [
+            ("version", pa.int64()),
+            ("id", text),
+            ("status", text),
+            ("model", text),
+            ("circuit", pa.struct([("name", text), ("sha256", text)])),
+            *((name, number) for name in numbers),
+            ("ei_parts", pa.map_(text, number)),
+            ("edges", pa.list_(edge)),
+            ("nodes", pa.list_(node)),
+            ("norms", pa.map_(text, number)),
+            ("node_positions", pa.map_(text, pa.list_(pa.int64()))),
+            *((name, text) for name in texts),
+            ("seed", pa.int64()),
+            ("stderr", pa.map_(text, number)),
+            ("diagnostics", text),
+            ("interventions", text),
+            ("curve", text),
+            ("forward_passes", pa.int64()),
+            ("prompt", text),
+            ("tokens", pa.list_(text)),
+            ("answer", text),
+            ("label", text),
+            ("reason", text),
+        ]
+    )

@@ -1,0 +1,292 @@
+"""The result of scoring one prompt, and its record: plain numbers and names, no tensors."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, overload
+
+from eics.errors import RecordError
+
+RECORD_VERSION = 1
+STATUSES = ("ok", "clipped", "failed")
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class EdgeTerm:
+    """An edge's squared residual in the chosen metric and its share of all edges'.
+
+    `cosine` is that of `rho a_u` and `a_v` over all positions, None where one of them is zero; `attribution` is the
+    circuit file's, None where it has none. Records from before these fields have None too.
+    """
+
+    source: str
+    target: str
+    port: str | None
+    residual: float
+    share: float
+    cosine: float | None = None
+    attribution: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.source}->{self.target}" + (f"<{self.port}>" if self.port else "")
+
+
+@dataclass(frozen=True)
+class NodeTerm:
+    """A node's squared residual and its share of C_sh, where the residual goes by node."""
+
+    node: str
+    residual: float
+    share: float
+
+    def __str__(self) -> str:
+        return self.node
+
+
+class EdgeTerms(Sequence[EdgeTerm]):
+    """Terms of edges, largest share first, from columns of numbers; made when they are first looked at.
+
+    A large batch on a large circuit has tens of thousands, of which few are ever read.
+    """
+
+    def __init__(
+        self,
+        edges: Sequence[tuple[str, str, str | None]],
+        residual: Sequence[float],
+        share: Sequence[float],
+        cosine: Sequence[float | None],
+        attribution: Sequence[float | None],
+    ) -> None:
+        self._columns = (edges, residual, share, cosine, attribution)
+
+    @cached_property
+    def _terms(self) -> tuple[EdgeTerm, ...]:
+        rows = zip(*self._columns, strict=True)
+        terms = [EdgeTerm(*edge, r, s, _finite(c), a) for edge, r, s, c, a in rows]
+        return tuple(sorted(terms, key=lambda term: term.share, reverse=True))
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def __iter__(self) -> Iterator[EdgeTerm]:
+        return iter(self._terms)
+
+    @overload
+    def __getitem__(self, place: int) -> EdgeTerm: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[EdgeTerm, ...]: ...
+    def __getitem__(self, place: int | slice) -> EdgeTerm | tuple[EdgeTerm, ...]:
+        return self._terms[place]
+
+    def __eq__(self, other: object) -> bool:
+        return self._terms == tuple(other) if isinstance(other, EdgeTerms | tuple) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._terms)
+
+    def __repr__(self) -> str:
+        return repr(self._terms)
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
+
+
+@dataclass(frozen=True, repr=False)
+class Score:
+    """EICS of one prompt with everything it is made of. Field names are those of the record.
+
+    Numbers are None where the prompt failed. `edges` (most inconsistent first) are the residuals of the single
+    edges whatever `residual` is; `nodes` are the terms of C_sh where it goes by node (`joint`, `propagated`).
+    `model` is what the user called it, None for an explicit circuit; `circuit` has its `name` and the `sha256` of its
+    edges and positions. `norms` are the nodes' `||a_v||`, `node_positions` the token positions to which the circuit
+    restricts nodes, `tokens` the prompt's tokens as text; `answer` and `label` come from the prompts file.
+    `interventions` are what was done to nodes' writes in this pass, with the norms of the write and of the change.
+    """
+
+    id: str | int
+    status: str
+    model: str | None = None
+    circuit: dict[str, str] | None = None
+    eics: float | None = None
+    c_sh: float | None = None
+    consistency: float | None = None
+    dei: float | None = None
+    dei_norm: float | None = None
+    ei_macro: float | None = None
+    emergence_ratio: float | None = None
+    percentile: float | None = None
+    ei_parts: dict[str, float] = field(default_factory=dict)
+    edges: Sequence[EdgeTerm] = ()
+    nodes: tuple[NodeTerm, ...] = ()
+    norms: dict[str, float] = field(default_factory=dict)
+    node_positions: dict[str, list[int]] = field(default_factory=dict)
+    alpha: float | None = None
+    mode: str | None = None
+    linearization: str | None = None
+    residual: str | None = None
+    parts: str | None = None
+    metric: str | None = None
+    emergence: str | None = None
+    positions: str | None = None
+    readout: str | None = None
+    dtype: str | None = None
+    seed: int | None = None
+    stderr: dict[str, float] = field(default_factory=dict)
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+    interventions: list[dict[str, Any]] = field(default_factory=list)
+    curve: dict[str, list[float]] | None = None
+    forward_passes: int | None = None
+    prompt: str | None = None
+    tokens: list[str] | None = None
+    answer: str | None = None
+    label: str | int | float | bool | None = None
+    reason: str | None = None
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether C_sh is zero to rounding; shares are then of rounding errors, and must not look like a finding."""
+        return self.c_sh is not None and self.c_sh < _ROUNDING
+
+    def to_record(self) -> dict[str, Any]:
+        """The record: JSON types only, `version` first."""
+        record = asdict(replace(self, edges=(), nodes=()))
+        record["edges"] = [asdict(edge) for edge in self.edges]
+        record["nodes"] = [asdict(node) for node in self.nodes]
+        return {"version": RECORD_VERSION, **record}
+
+    @classmethod
+    def from_record(cls, record: Any) -> "Score":
+        """Reads a record; fields that this version does not know are dropped, missing ones are refused."""
+        if not isinstance(record, dict):
+            raise RecordError(f"A record must be a JSON object. Got {type(record).__name__}.")
+        version = record.get("version")
+        if version != RECORD_VERSION:
+            raise RecordError(f"A record must have version {RECORD_VERSION}. Got {version!r}: update eics.")
+        missing = [name for name in ("id", "status") if name not in record]
+        if missing:
+            raise RecordError(f"A record must have the field {missing[0]!r}. It has {', '.join(map(str, record))}.")
+        if record["status"] not in STATUSES:
+            raise RecordError(f"A record's status must be one of {', '.join(STATUSES)}. Got {record['status']!r}.")
+        circuit = record.get("circuit")
+        if circuit is not None and not (isinstance(circuit, dict) and {"name", "sha256"} <= set(circuit)):
+            raise RecordError(f"A record's circuit must be an object with 'name' and 'sha256'. Got {circuit!r}.")
+        known = {f.name: record[f.name] for f in fields(cls) if f.name in record}
+        try:
+            known["edges"] = tuple(EdgeTerm(**_known(EdgeTerm, edge)) for edge in known.get("edges") or ())
+            known["nodes"] = tuple(NodeTerm(**_known(NodeTerm, node)) for node in known.get("nodes") or ())
+        except TypeError as error:
+            raise RecordError(f"A record's edges and nodes must have their fields. {error}.") from None
+        return cls(**known)
+
+    def __repr__(self) -> str:
+        if self.status == "failed":
+            return f"Score(id={self.id!r}, failed: {self.reason})"
+        head = (
+            f"Score(id={self.id!r}, eics={_number(self.eics)}, c_sh={_number(self.c_sh)}, "
+            f"dei_norm={_number(self.dei_norm)}, dei={_number(self.dei)} nats, {self.status})"
+        )
+        return f"{head}\n  {self.reason}" if self.reason else head
+
+    def _repr_html_(self) -> str:
+        """A small card for notebooks; every text is escaped."""
+        from eics.reporting.notebook import score_html
+
+        return score_html(self)
+
+    def to_pandas(self) -> Any:
+        """The edges as a data frame, most inconsistent first."""
+        from eics.reporting.notebook import edges_frame
+
+        return edges_frame(self)
+
+    def plot(self, what: str = "circuit") -> Any:
+        """A matplotlib figure: `circuit`, `edges` (bars of the worst) or `curve` (dEI over alpha)."""
+        from eics.reporting.plots import plot_score
+
+        return plot_score(self, what)
+
+
+def _known(kind: type[EdgeTerm | NodeTerm], term: Any) -> dict[str, Any]:
+    """The fields that this version knows; later ones may have more."""
+    if not isinstance(term, dict):
+        raise TypeError(f"Got {term!r}")
+    return {f.name: term[f.name] for f in fields(kind) if f.name in term}
+
+
+def failed(id: str | int, reason: str, **used: Any) -> Score:
+    """The result of a prompt that could not be scored."""
+    return Score(id=id, status="failed", reason=reason, **used)
+
+
+def about(scores: Iterable[Score], circuit: dict[str, str], model: str | None = None) -> "Scores":
+    """The same results with the circuit and the model that they are about."""
+    return Scores(replace(score, model=model, circuit=circuit) for score in scores)
+
+
+class Scores(list[Score]):
+    """A list of results that reads well, with what can only be said of all of them."""
+
+    def summary(self) -> list[str]:
+        """Sentences on the batch: how many failed or were clipped and why, and whether length decides."""
+        return list(_sentences(self))
+
+    def __repr__(self) -> str:
+        return "\n".join([f"Scores of {len(self)} prompts", *(f"  {score!r}" for score in self)])
+
+    def _repr_html_(self) -> str:
+        from eics.reporting.notebook import scores_html
+
+        return scores_html(self)
+
+    def to_pandas(self) -> Any:
+        """A data frame with a row for each prompt: what is a single number or text."""
+        from eics.reporting.notebook import scores_frame
+
+        return scores_frame(self)
+
+    def plot(self) -> Any:
+        """A matplotlib figure: how the numbers are spread, by label where there is one."""
+        from eics.reporting.plots import distributions
+
+        return distributions(self)
+
+
+def _sentences(scores: "Scores") -> Iterable[str]:
+    scored = [score for score in scores if score.eics is not None]
+    if len(scored) < len(scores):
+        yield f"{len(scores) - len(scored)} of {len(scores)} prompts failed."
+    clipped = [score for score in scored if score.status == "clipped"]
+    if clipped and len(clipped) == len(scored):
+        yield (
+            f"Every score is 0: on {_all_of(scored)} the parts carry more than the macro map, so dEI was "
+            "clipped. Ranking by this score ranks nothing; look at dei, or use the well-posed preset."
+        )
+    elif clipped:
+        yield f"dEI was negative and clipped to 0 on {len(clipped)} of {len(scored)} prompts."
+    correlation = length_correlation(scored)
+    if correlation is not None:
+        yield f"Rank correlation of the score with the number of positions: {correlation:.2f}."
+
+
+def _all_of(scored: list[Score]) -> str:
+    return f"all {len(scored)} prompts" if len(scored) > 1 else "the only prompt"
+
+
+def length_correlation(scores: Iterable[Score]) -> float | None:
+    """Spearman correlation of EICS with prompt length; None where either does not vary."""
+    pairs = [(s.eics, s.diagnostics.get("length")) for s in scores]
+    known = [(e, n) for e, n in pairs if e is not None and n is not None]
+    if len({e for e, _ in known}) < 2 or len({n for _, n in known}) < 2:
+        return None
+    from scipy.stats import spearmanr
+
+    return float(spearmanr([e for e, _ in known], [n for _, n in known]).statistic)
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}" if math.isfinite(value) else str(value)
+    return str(value)

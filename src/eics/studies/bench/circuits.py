@@ -1,0 +1,174 @@
+"""Reference circuits, the same on every machine, and random ones of any size for growth curves.
+
+| name | nodes | edges |
+|---|---|---|
+| `medium` | `input`, 11 heads, 3 MLPs, `logits` | 44, plain |
+| `heads` | the same without MLPs | those of the 44 that remain |
+| `ioi` | `input`, 67 heads, 12 MLPs, `logits` | 756; into heads through ports, one q and one k for each two v |
+
+They are synthetic: sizes and kinds of edges like those of circuits in the literature, wired by hashes. Laid out for
+12 layers, they spread over the depth of deeper models.
+
+>>> medium(12, 12)
+Circuit(16 nodes, 44 edges, sources: input, sinks: logits)
+>>> ioi(12, 12)
+Circuit(81 nodes, 756 edges, sources: input, sinks: logits)
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+
+from eics.circuits.graph import Circuit, Edge, Kind, Node
+from eics.errors import CircuitError
+
+_DEPTH = 12
+_MEDIUM_HEADS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+_MEDIUM_MLPS = (0, 4, 8)
+_MOST_A_LAYER = 6  # heads of one layer in `ioi`
+_PORTS = ("q", "v", "k", "v")
+
+
+def medium(layers: int, heads: int) -> Circuit:
+    """16 nodes, 44 edges: every inner node reads the input and is read out, 16 edges between them."""
+    _check_depth("medium", layers, heads, 1)
+    inner = [*(_head(depth, 0, layers, heads) for depth in _MEDIUM_HEADS), *(_mlp(d, layers) for d in _MEDIUM_MLPS)]
+    return Circuit([*_ends(inner), *_chosen(_pairs(inner), 16, "medium")], name="medium")
+
+
+def heads_only(layers: int, heads: int) -> Circuit:
+    """`medium` without its MLPs."""
+    kept = [
+        edge
+        for edge in medium(layers, heads).edges
+        if Kind.MLP not in (Node.parse(edge.source).kind, Node.parse(edge.target).kind)
+    ]
+    return Circuit(kept, name="heads")
+
+
+def ioi(layers: int, heads: int) -> Circuit:
+    """81 nodes, 756 edges, heads entered through ports."""
+    _check_depth("ioi", layers, heads, _MOST_A_LAYER)
+    by_layer = [_MOST_A_LAYER] * 7 + [_MOST_A_LAYER - 1] * 5  # 67 heads
+    inner = [_head(d, place, layers, heads) for d, count in enumerate(by_layer) for place in range(count)]
+    inner += [_mlp(depth, layers) for depth in range(_DEPTH)]
+    ends = [_with_port(edge) for edge in _ends(inner)]
+    pairs = [_with_port(edge) for edge in _pairs(inner)]
+    return Circuit([*ends, *_chosen(pairs, 756 - len(ends), "ioi")], name="ioi")
+
+
+REFERENCES: dict[str, Callable[[int, int], Circuit]] = {"medium": medium, "heads": heads_only, "ioi": ioi}
+
+
+def random_circuit(
+    nodes: int, edges: int, seed: int = 0, *, layers: int = 12, heads: int = 12, ports: bool = False
+) -> Circuit:
+    """A circuit of so many nodes and edges in which every node lies on a path from `input` to `logits`.
+
+    Three of fourteen inner nodes are MLPs, as far as there are layers, the others heads, spread over the depth. With
+    `ports` an edge into a head enters through one of its three.
+    """
+    inner = _spread_sites(nodes - 2, layers, heads)
+    kept = _backbone(inner, seed)
+    allowed = [*_ends(inner), *_pairs(inner), Edge("input", "logits")]
+    if ports:
+        kept = [_with_port(edge) for edge in kept]
+        allowed = [ported for edge in allowed for ported in _all_ports(edge)]
+    more = sorted(set(allowed) - set(kept))
+    if not len(kept) <= edges <= len(kept) + len(more):
+        raise CircuitError(
+            f"A random circuit of {nodes} nodes must have {len(kept)} to {len(kept) + len(more)} edges. Got {edges}."
+        )
+    return Circuit([*kept, *_chosen(more, edges - len(kept), seed)], name=f"random {nodes} nodes, {edges} edges")
+
+
+def _spread_sites(count: int, layers: int, heads: int) -> list[str]:
+    mlps = min(layers, round(count * 3 / 14))
+    if not 1 <= count <= mlps + layers * heads:
+        raise CircuitError(
+            f"A random circuit must have 3 to {layers + layers * heads + 2} nodes in {layers} layers of {heads} heads. "
+            f"Got {count + 2}."
+        )
+    sites = [f"m{place * layers // max(1, mlps)}" for place in range(mlps)]
+    every = [f"a{layer}.h{head}" for layer in range(layers) for head in range(heads)]
+    wanted = count - mlps
+    return sites + [every[place * len(every) // wanted] for place in range(wanted)]
+
+
+def _backbone(inner: Sequence[str], seed: int) -> list[Edge]:
+    """A way in for every node and a way out for those that would have none: the fewest edges, near enough."""
+    order = sorted(inner, key=_place)
+    kept = []
+    for place, node in enumerate(order):
+        before = ["input", *(u for u in order[:place] if _rank(u) < _rank(node))]
+        kept.append(Edge(_first(before, f"{seed} into {node}"), node))
+    read = {edge.source for edge in kept}
+    return kept + [Edge(node, "logits") for node in order if node not in read]
+
+
+def _ends(inner: Iterable[str]) -> list[Edge]:
+    """Every inner node from the input and to the read-out."""
+    return [edge for node in inner for edge in (Edge("input", node), Edge(node, "logits"))]
+
+
+def _pairs(inner: Sequence[str]) -> list[Edge]:
+    """Every edge that can run between inner nodes; none into an MLP from heads of its layer, which some models lack."""
+    return [Edge(u, v) for u in inner for v in inner if _layer(u) < _layer(v)]
+
+
+def _chosen(edges: Sequence[Edge], count: int, seed: object) -> list[Edge]:
+    """So many of the edges, by their hashes."""
+    return sorted(edges, key=lambda edge: _digest(f"{seed} {edge}"))[:count]
+
+
+def _first(names: Sequence[str], seed: object) -> str:
+    return min(names, key=lambda name: _digest(f"{seed} {name}"))
+
+
+def _with_port(edge: Edge) -> Edge:
+    """The edge through a port of its target's, chosen by its hash, where that has any."""
+    if Node.parse(edge.target).kind is not Kind.HEAD:
+        return edge
+    return Edge(edge.source, edge.target, _PORTS[_digest(f"port {edge}")[0] % len(_PORTS)])
+
+
+def _all_ports(edge: Edge) -> list[Edge]:
+    if Node.parse(edge.target).kind is not Kind.HEAD:
+        return [edge]
+    return [Edge(edge.source, edge.target, port) for port in "qkv"]
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _rank(name: str) -> float:
+    rank = Node.parse(name).rank
+    assert rank is not None
+    return rank
+
+
+def _place(name: str) -> tuple[float, int]:
+    return _rank(name), Node.parse(name).head or 0
+
+
+def _layer(name: str) -> int:
+    layer = Node.parse(name).layer
+    assert layer is not None
+    return layer
+
+
+def _head(depth: int, place: int, layers: int, heads: int) -> str:
+    """The place-th head at this depth: other numbers in every layer."""
+    return f"a{depth * layers // _DEPTH}.h{(5 * depth + place) % heads}"
+
+
+def _mlp(depth: int, layers: int) -> str:
+    return f"m{depth * layers // _DEPTH}"
+
+
+def _check_depth(name: str, layers: int, heads: int, least: int) -> None:
+    if layers < _DEPTH or heads < least:
+        raise CircuitError(
+            f"The reference circuit {name!r} must have a model of at least {_DEPTH} layers and {least} heads. Got "
+            f"{layers} layers of {heads} heads: give a circuit file."
+        )

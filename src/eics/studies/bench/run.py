@@ -1,0 +1,250 @@
+"""Measures rows: a first run for memory, one that is counted, then timed ones between forward passes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from eics.circuits.graph import Circuit
+from eics.errors import EICSError
+from eics.models.base import Model
+from eics.models.prompts import as_prompts
+from eics.scoring.api import score
+from eics.scoring.batch import score_prompts
+from eics.scoring.cuda_graphs import unrecorded
+from eics.scoring.result import Score
+from eics.studies.bench.circuits import REFERENCES
+from eics.studies.bench.counts import Counts, count
+from eics.studies.bench.measure import Spread, Timing, interleaved, peak_memory, synchronize, timed, timing
+from eics.studies.bench.node_functions import PlainCircuit
+from eics.studies.bench.rows import GIVEN, Row, Setting
+from eics.studies.bench.straightforward import c_sh, dense_seconds, lanczos_seconds, straightforward
+from eics.studies.discovery.eap import How, attribute
+from eics.studies.discovery.full_graph import FullGraph
+from eics.studies.discovery.task import Pair, Task
+from eics.transformer.forward import run
+
+_DENSE_MOST = 1024  # numbers of a stalk up to which the dense version is run and not extrapolated
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to measure: timed runs of a row at most, seconds after which no further one starts."""
+
+    repeats: int = 5
+    budget: float = 10.0
+    straightforward: bool = False
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What the score costs the straightforward way, for the whole batch.
+
+    One prompt is measured and counted for all: they are computed one by one. `extrapolated`: its dense matrices are
+    too large to be made, and samples of the work are counted for the whole. In `fast`, `same_times_slower` is for the
+    same estimate computed that way, while `times_slower` is for stochastic Lanczos, which needs no small alpha.
+    """
+
+    way: str
+    seconds: float
+    extrapolated: bool
+    times_slower: float
+    same_times_slower: float | None = None
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """One row's measurements; `memory` is megabytes at the peak beyond what the forward pass takes.
+
+    On a GPU a batch of a known shape is played from a recording (`eics.scoring.cuda_graphs`): `timing` is of that,
+    `unrecorded` of a batch that is the first of its shape.
+    """
+
+    row: Row
+    nodes: int
+    edges: int
+    timing: Timing
+    first_seconds: float
+    counts: Counts
+    flop_ratio: float
+    memory: float | None
+    compared: Compared | None
+    unrecorded: Timing | None = None
+
+
+@dataclass(frozen=True)
+class ForwardResult:
+    """The plain pass: with logits at the last position only, as `score` runs it, and with all of them."""
+
+    seconds: Spread
+    all_logits: Spread
+    counts: Counts
+    memory: float | None
+
+
+class Bench:
+    """A model and a batch of random token lists: everything that rows share."""
+
+    def __init__(self, model: Model, setting: Setting, plan: Plan, given: Circuit | None = None) -> None:
+        _check(model, setting)
+        self.model, self.setting, self.plan, self.given = model, setting, plan, given
+        stream = torch.Generator().manual_seed(0)
+        self.ids = torch.randint(0, model.vocabulary, (setting.batch, setting.tokens), generator=stream)
+        self.tokens: list[list[int]] = self.ids.tolist()
+        self.device = model.device
+        self._on_device = self.ids.to(self.device)
+        self._mask = torch.ones_like(self._on_device)
+
+    def forward(self, *, all_logits: bool = False) -> None:
+        """The plain pass, without hooks."""
+        keep = 0 if all_logits else 1
+        with torch.no_grad():
+            self.model.module(
+                input_ids=self._on_device, attention_mask=self._mask, use_cache=False, logits_to_keep=keep
+            )
+
+    def measure_forward(self) -> ForwardResult:
+        """Warm-up, then the two passes by turns."""
+        self.forward(all_logits=True)
+        memory, _ = peak_memory(self.forward, self.device)
+        counts = count(self.forward)
+        passes = interleaved(
+            partial(self.forward, all_logits=True), self.forward, self.device, repeats=self.plan.repeats, budget=30.0
+        )
+        return ForwardResult(passes.forward, passes.seconds, counts, memory)
+
+    def circuit(self, name: str) -> Circuit:
+        """A reference circuit laid out for this model, or the one that was given."""
+        if name == GIVEN:
+            assert self.given is not None
+            return self.given
+        blocks = self.model.transformer.blocks
+        return REFERENCES[name](len(blocks), blocks[0].attention.heads)
+
+    def score(self, circuit: Circuit, row: Row) -> list[Score]:
+        """The row's work, by the public road; a prompt that fails makes the row fail."""
+        size = len(self.tokens)
+        if len(row.configurations) == 1:
+            scores = score(self.model, circuit, self.tokens, preset=row.configurations[0], batch_size=size)
+            found = list(scores) if not isinstance(scores, Score) else [scores]
+        else:
+            prompts = as_prompts(self.tokens, None)
+            columns = score_prompts(self.model, circuit, prompts, row.configurations, batch_size=size)
+            found = [one for scores in columns for one in scores]
+        for one in found:
+            if one.status == "failed":
+                raise EICSError(f"The benchmark's row {row.name} failed: {one.reason}")
+        return found
+
+    def discover(self, method: str) -> None:
+        """Every edge of the model attributed on pairs of the prompts and the prompts turned round."""
+        pairs = (Pair(tuple(tokens), tuple(reversed(tokens)), (0,), (1,)) for tokens in self.tokens)
+        attribute(self.model, Task("bench", tuple(pairs)), How(method=method), batch_size=len(self.tokens))
+
+    def work(self, row: Row) -> tuple[int, int, Callable[[], object]]:
+        """Nodes and edges of what a row works on, and the work."""
+        if row.method is not None:
+            graph = FullGraph.of(self.model)
+            return len(graph.writers) + 1, int(graph.valid.sum()), partial(self.discover, row.method)
+        circuit = self.circuit(row.circuit)
+        return len(circuit.nodes), len(circuit.edges), partial(self.score, circuit, row)
+
+    def measure(self, row: Row, plain: ForwardResult) -> RowResult:
+        """All of one row."""
+        nodes, edges, work = self.work(row)
+        memory, first = peak_memory(work, self.device)
+        with unrecorded():
+            counts, while_counted = self._counted(work)
+        once = None
+        if self.device.type == "cuda" and row.configurations and all(o.mode == "fast" for o in row.configurations):
+            again, _ = peak_memory(work, self.device)  # what is recorded is recorded now
+            memory = max(memory or 0.0, again or 0.0)
+            with unrecorded():
+                once = self._timed(work, first, while_counted)
+        times = self._timed(work, first, while_counted)
+        return RowResult(
+            row=row,
+            nodes=nodes,
+            edges=edges,
+            timing=times,
+            first_seconds=first,
+            counts=counts,
+            flop_ratio=counts.flops / plain.counts.flops,
+            memory=None if memory is None or plain.memory is None else max(0.0, memory - plain.memory),
+            compared=self._compare(row, times) if self.plan.straightforward and row.configurations else None,
+            unrecorded=once,
+        )
+
+    def _counted(self, work: Callable[[], object]) -> tuple[Counts, Timing]:
+        before, found = timed(self.forward, self.device), []
+        seconds = timed(lambda: found.append(count(work)), self.device)
+        return found[0], timing([seconds], [before, timed(self.forward, self.device)])
+
+    def _timed(self, work: Callable[[], object], first: float, while_counted: Timing) -> Timing:
+        """A row that takes longer than its budget is not run a third time: counting hardly slows it."""
+        if first > self.plan.budget:
+            return while_counted
+        return interleaved(work, self.forward, self.device, repeats=self.plan.repeats, budget=self.plan.budget)
+
+    def _compare(self, row: Row, times: Timing) -> Compared:
+        circuit = self.circuit(row.circuit)
+        size, exact = len(self.tokens), row.configurations[0].mode == "exact"
+        seconds, same, extrapolated = 0.0, 0.0, False
+        with torch.no_grad():
+            state = run(self.model, self.tokens, circuit)
+        for options in row.configurations:
+            plain = PlainCircuit(state, circuit, 0, options.linearization)
+            c_sh(plain)  # warm-up
+            clock = partial(timed, device=self.device)
+            if exact and self.setting.tokens * self.model.transformer.width > _DENSE_MOST:
+                seconds, extrapolated = seconds + size * dense_seconds(plain, clock), True
+            elif options.mode == "fast":
+                seconds += size * lanczos_seconds(plain, options, clock)
+                same += size * clock(partial(straightforward, plain, options))
+            else:
+                seconds += size * clock(partial(straightforward, plain, options))
+        synchronize(self.device)
+        way = "dense Jacobians by autograd" if exact else "stochastic Lanczos with JVPs and VJPs by torch.func"
+        slower, same_slower = ((t + times.forward.median) / times.seconds.median for t in (seconds, same))
+        whole = seconds + times.forward.median
+        return Compared(way, whole, extrapolated, slower, same_slower if same else None)
+
+
+def bench(
+    measured: Bench,
+    rows: Sequence[Row],
+    tick: Callable[[], None] = lambda: None,
+    done: Callable[[ForwardResult, Sequence[RowResult]], None] = lambda plain, results: None,  # noqa: ARG005
+) -> tuple[ForwardResult, list[RowResult]]:
+    """The forward pass, then every row; `tick` is called after each, `done` with all rows so far."""
+    plain = measured.measure_forward()
+    tick()
+    results: list[RowResult] = []
+    for row in rows:
+        results.append(measured.measure(row, plain))
+        done(plain, results)
+        tick()
+    return plain, results
+
+
+def describe(model: Model, setting: Setting) -> dict[str, Any]:
+    """What was measured."""
+    spec = model.transformer
+    return {
+        "name": model.name,
+        "shape": setting.shape,
+        "layers": len(spec.blocks),
+        "heads": spec.blocks[0].attention.heads,
+        "width": spec.width,
+        "parameters": sum(parameter.numel() for parameter in model.module.parameters()),
+        "dtype": setting.dtype,
+        "batch": setting.batch,
+        "tokens": setting.tokens,
+    }
+
+
+def _check(model: Model, setting: Setting) -> None:
+    if model.context is not None and setting.tokens > model.context:
+        raise EICSError(f"The tokens of a prompt must be at most the model's {model.context}. Got {setting.tokens}.")

@@ -1,0 +1,89 @@
+"""Models of known shapes with random weights: nothing to download, and a cost that is the real model's.
+
+A model is made on its device and in its dtype from the start: an 8B model in bfloat16 never exists in float32 or in
+the CPU's memory. The caller's random state is left as it was.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eics.errors import ModelError
+
+if TYPE_CHECKING:
+    from eics.models.base import Model
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A family of transformers and the numbers of its config."""
+
+    family: str
+    numbers: dict[str, Any]
+
+
+def gpt2(width: int, layers: int, heads: int, vocabulary: int, context: int) -> Shape:
+    """LayerNorm, plain MLP of four times the width, learned positions."""
+    numbers = {
+        "n_embd": width, "n_layer": layers, "n_head": heads, "vocab_size": vocabulary, "n_positions": context,
+        "bos_token_id": None, "eos_token_id": None,
+    }  # fmt: skip
+    return Shape("gpt2", numbers)
+
+
+def llama(width: int, hidden: int, layers: int, heads: int, groups: int, vocabulary: int, *, tied: bool) -> Shape:
+    """RMSNorm, rotary embeddings, grouped queries, gated MLP."""
+    numbers = {
+        "hidden_size": width, "intermediate_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": groups, "vocab_size": vocabulary, "max_position_embeddings": 8192,
+        "tie_word_embeddings": tied, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
+    }  # fmt: skip
+    return Shape("llama", numbers)
+
+
+SHAPES: dict[str, Shape] = {
+    "gpt2": gpt2(768, 12, 12, 50257, 1024),
+    "llama-1b": llama(2048, 8192, 16, 32, 8, 128256, tied=True),
+    "llama-8b": llama(4096, 14336, 32, 32, 8, 128256, tied=False),
+    # as many layers and heads as GPT-2, so that the reference circuits fit, and little else: for tests
+    "gpt2-tiny": gpt2(48, 12, 12, 97, 64),
+    "llama-tiny": llama(48, 80, 12, 12, 4, 97, tied=False),
+}
+DTYPES = ("float32", "float64", "bfloat16")
+
+
+def shape_named(name: str) -> Shape:
+    """One of the built-in shapes."""
+    if name not in SHAPES:
+        raise ModelError(f"The shape must be one of {', '.join(SHAPES)}. Got {name!r}.")
+    return SHAPES[name]
+
+
+def random_model(shape: Shape, *, name: str, device: str = "cpu", dtype: str = "float32", seed: int = 0) -> "Model":
+    """A model of that shape with the family's own random initialisation, adapted."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from eics.transformer.adapt import adapt
+
+    if dtype not in DTYPES:
+        raise ModelError(f"The model's dtype must be {', '.join(DTYPES[:-1])} or {DTYPES[-1]}. Got {dtype!r}.")
+    place = checked_device(device)
+    config = AutoConfig.for_model(shape.family, **shape.numbers)
+    used = [place.index or 0] if place.type == "cuda" else []
+    with torch.random.fork_rng(devices=used), place:
+        torch.manual_seed(seed)
+        module = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype)).eval()
+    return adapt(module, name=name)
+
+
+def checked_device(name: str) -> Any:
+    """A device as torch names it; refuses one that this machine does not have."""
+    import torch
+
+    try:
+        place = torch.device(name)
+        torch.empty(1, device=place)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise ModelError(f"The device must be one that torch has here. Got {name!r}: {first}") from None
+    return place

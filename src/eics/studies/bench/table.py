@@ -1,0 +1,196 @@
+"""The benchmark's result as a table, as JSON and as Markdown."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eics.studies.bench.rows import FASTER_MUST, Setting, memory_target, targets
+from eics.studies.bench.run import ForwardResult, RowResult
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from eics.studies.bench.growth import Growth
+
+FORMAT = {"format": "eics-bench", "version": 1}
+_HEADINGS = ("row", "cost", "first", "must/goal", "reached", "FLOPs", "JVP+VJP", "MB", "faster")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that one run measured."""
+
+    machine: dict[str, Any]
+    model: dict[str, Any]
+    setting: Setting
+    forward: ForwardResult
+    rows: Sequence[RowResult]
+    growth: "Growth | None" = None
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON types only."""
+        forward = {
+            "seconds": self.forward.seconds.to_json(),
+            "seconds_all_logits": self.forward.all_logits.to_json(),
+            "counts": self.forward.counts.to_json(),
+            "memory_mb": self.forward.memory,
+        }
+        found = {**FORMAT, "machine": self.machine, "model": self.model, "forward": forward}
+        found["rows"] = [row_json(result, self.setting) for result in self.rows]
+        if self.growth is not None:
+            found["growth"] = self.growth.to_json()
+        return found
+
+
+def row_json(result: RowResult, setting: Setting) -> dict[str, Any]:
+    """One row with its targets."""
+    must, goal = targets(result.row, setting)
+    compared = result.compared
+    return {
+        "name": result.row.name,
+        "circuit": {"name": result.row.circuit, "nodes": result.nodes, "edges": result.edges},
+        "forward_equivalents": result.timing.ratio.to_json(),
+        "seconds": result.timing.seconds.to_json(),
+        "first_seconds": result.first_seconds,
+        "unrecorded_forward_equivalents": None if result.unrecorded is None else result.unrecorded.ratio.to_json(),
+        "forward_seconds": result.timing.forward.to_json(),
+        "must": must,
+        "goal": goal,
+        "reached": reached(result, setting) or None,
+        "counts": result.counts.to_json(),
+        "flop_ratio": result.flop_ratio,
+        "memory_mb": result.memory,
+        "straightforward": None
+        if compared is None
+        else {
+            "way": compared.way,
+            "seconds": compared.seconds,
+            "extrapolated": compared.extrapolated,
+            "times_slower": compared.times_slower,
+            "same_estimate_times_slower": compared.same_times_slower,
+        },
+    }
+
+
+def reached(result: RowResult, setting: Setting) -> str:
+    """`goal`, `must` or `no`, and what else falls short; empty where nothing is asked."""
+    must, goal = targets(result.row, setting)
+    if must is None or goal is None:
+        return ""
+    cost = result.timing.ratio.median
+    word = "goal" if cost <= goal else "must" if cost <= must else "no"
+    memory = memory_target(setting)
+    if memory is not None and result.memory is not None and result.memory > memory:
+        word += ", MB"
+    if result.compared is not None and result.compared.times_slower < FASTER_MUST:
+        word += f", <{FASTER_MUST:.0f}x"
+    return word
+
+
+def bench_table(report: Report) -> "Table":
+    """For the terminal."""
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    table = Table(title=title(report), box=SIMPLE, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
+    for name in _headings(report):
+        table.add_column(name, justify="left" if name in ("row", "reached") else "right", no_wrap=name != "reached")
+    for line in _lines(report):
+        table.add_row(*line)
+    return table
+
+
+def notes(report: Report) -> list[str]:
+    """What the table's columns are."""
+    lines = [
+        "cost: forward-equivalents, median (quartiles), score's own forward pass included; FLOPs: over the pass's.",
+        "MB: peak beyond the model and the pass's own. JVP+VJP: products with maps and their transposes.",
+    ]
+    if "first" in _headings(report):
+        lines.append("first: the same for the first batch of a shape; later ones are played from a recording.")
+    compared = [result.compared for result in report.rows if result.compared is not None]
+    if compared:
+        lines.append(
+            "faster: than the straightforward version: one JVP an edge, stochastic Lanczos by JVPs and VJPs (in "
+            "brackets: the estimate of fast itself computed so); for exact, dense Jacobians by autograd."
+        )
+    if any(one.extrapolated for one in compared):
+        lines.append("~: extrapolated from samples, the dense matrices being too large.")
+    return lines
+
+
+def title(report: Report) -> str:
+    """Model, batch and the pass that is the unit."""
+    model, forward = report.model, report.forward.seconds
+    return (
+        f"{model['name']}, {model['dtype']}, {model['batch']} x {model['tokens']} tokens; forward pass "
+        f"{_number(1000 * forward.median)} ms"
+    )
+
+
+def cells(result: RowResult, setting: Setting) -> dict[str, str]:
+    """One row as text, by heading."""
+    must, goal = targets(result.row, setting)
+    ratio, compared = result.timing.ratio, result.compared
+    spread = "" if ratio.runs == 1 else f" ({_number(ratio.low)}-{_number(ratio.high)})"
+    faster = "" if compared is None else f"{'~' if compared.extrapolated else ''}{_number(compared.times_slower)}x"
+    if compared is not None and compared.same_times_slower is not None:
+        faster += f" ({_number(compared.same_times_slower)}x)"
+    return {
+        "row": result.row.name,
+        "cost": _number(ratio.median) + spread,
+        "first": "" if result.unrecorded is None else _number(result.unrecorded.ratio.median),
+        "must/goal": "" if must is None or goal is None else f"{must:g}/{goal:g}",
+        "reached": reached(result, setting),
+        "FLOPs": _number(result.flop_ratio),
+        "JVP+VJP": f"{_short(result.counts.jvp)}+{_short(result.counts.vjp)}",
+        "MB": "" if result.memory is None else f"{result.memory:.0f}",
+        "faster": faster,
+    }
+
+
+def _headings(report: Report) -> list[str]:
+    """Those of columns in which something stands."""
+    known = any(result.unrecorded is not None for result in report.rows)
+    return [name for name in _HEADINGS if known or name != "first"]
+
+
+def _lines(report: Report) -> list[list[str]]:
+    """All rows as text."""
+    found = (cells(result, report.setting) for result in report.rows)
+    return [[row[name] for name in _headings(report)] for row in found]
+
+
+def markdown(report: Report) -> str:
+    """The table for a page of the docs, with the machine that it was measured on."""
+    machine = report.machine
+    where = machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores"
+    lines = [
+        f"Measured on {where}, torch {machine['torch']}. {title(report)}.",
+        "",
+        f"| {' | '.join(_headings(report))} |",
+        f"|{'---|' * len(_headings(report))}",
+        *(f"| {' | '.join(line)} |" for line in _lines(report)),
+        "",
+        *(f"- {note}" for note in notes(report)),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _number(value: float) -> str:
+    """Three digits are more than the machine's noise allows."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _short(value: int) -> str:
+    """4 digits at most.
+
+    >>> [_short(n) for n in (0, 999, 45_678, 1_234_567)]
+    ['0', '999', '46k', '1.2M']
+    """
+    for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if value >= size:
+            scaled = value / size
+            return f"{scaled:.1f}{letter}" if scaled < 9.95 else f"{scaled:.0f}{letter}"
+    return str(value)

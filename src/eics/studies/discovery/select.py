@@ -1,0 +1,58 @@
+"""From scores of all edges to a circuit: so many edges with the largest absolute scores, or greedily from the read-out.
+
+`top` takes the best edges wherever they lie. `greedy` (as in EAP-IG) starts at `logits` and takes the best edge that
+enters a node already taken, so that every edge leads to the read-out. What lies on no path from `input` is dropped.
+"""
+
+import heapq
+from collections.abc import Iterable
+
+from eics.circuits.cuts import Dropped
+from eics.circuits.formats import prune
+from eics.circuits.graph import Circuit, Edge
+from eics.errors import OptionError
+from eics.studies.discovery.eap import Attribution
+
+SELECTIONS = ("greedy", "top")
+
+
+def select(attribution: Attribution, edges: int, how: str = "greedy") -> tuple[Circuit, Dropped]:
+    """A circuit of at most so many edges, and what was dropped for lying on no path."""
+    if how not in SELECTIONS:
+        raise OptionError.of("select", f"one of {', '.join(SELECTIONS)}", how)
+    if not isinstance(edges, int) or edges < 1:
+        raise OptionError.of("edges", "a whole number >= 1", edges)
+    chosen = _greedy(attribution, edges) if how == "greedy" else _top(attribution, edges)
+    return prune(Circuit(chosen, scores={edge: attribution[edge] for edge in chosen}))
+
+
+def _top(attribution: Attribution, count: int) -> list[Edge]:
+    graph = attribution.graph
+    sizes = attribution.scores.abs().masked_fill(~graph.valid, -1.0).flatten()
+    order = sizes.argsort(descending=True, stable=True)[: min(count, graph.edges)].tolist()
+    return [graph.edge(*divmod(place, len(graph.readers))) for place in order]
+
+
+def _greedy(attribution: Attribution, count: int) -> list[Edge]:
+    graph = attribution.graph
+    by_node: dict[str, list[int]] = {}
+    for column, (node, _) in enumerate(graph.readers):
+        by_node.setdefault(node, []).append(column)
+    sizes = attribution.scores.abs()
+    queue: list[tuple[float, int, int]] = []
+
+    def enter(columns: Iterable[int]) -> None:
+        for column in columns:
+            for row, size in enumerate(sizes[: graph.prefix[column], column].tolist()):
+                heapq.heappush(queue, (-size, column, row))
+
+    enter(by_node["logits"])
+    taken: set[int] = set()
+    chosen: list[Edge] = []
+    while queue and len(chosen) < count:
+        _, column, row = heapq.heappop(queue)
+        chosen.append(graph.edge(row, column))
+        if row and row not in taken:
+            enter(by_node[graph.writers[row]])
+        taken.add(row)
+    return chosen

@@ -1,0 +1,145 @@
+"""A task: clean prompts with their answers, and where there are some, corrupted prompts and wrong answers (foils).
+
+A line of a task file is
+
+    {"clean": "The capital of France is", "corrupted": "The capital of Spain is", "answer": " Paris", "foil": " Madrid"}
+
+with `corrupted` and `foil` optional, answers and foils as text, as token ids, or as lists of them. A corrupted prompt
+must have as many tokens as its clean one, since activations are compared position by position. A `relation` (or
+`group`) says which prompts are of a kind.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from eics.data.bundled import bundled, bundled_file
+from eics.errors import OptionError, PromptError
+from eics.models.base import Model
+from eics.models.prompts import Prompt, tokenize
+from eics.studies.discovery.metrics import METRICS, Targets
+from eics.studies.discovery.reference import ABLATIONS
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One line of a task, as tokens."""
+
+    clean: tuple[int, ...]
+    corrupted: tuple[int, ...] | None
+    answers: tuple[int, ...]
+    foils: tuple[int, ...]
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """Pairs that a model can run, and why others cannot."""
+
+    name: str
+    pairs: tuple[Pair, ...]
+    skipped: tuple[str, ...] = ()
+
+    def check(self, metric: str, ablation: str) -> None:
+        """Refuses a metric or an ablation that is not known, or for which the task lacks something."""
+        for name, value, choices in (("metric", metric, METRICS), ("ablation", ablation, ABLATIONS)):
+            if value not in choices:
+                raise OptionError.of(name, f"one of {', '.join(choices)}", value)
+        if ablation == "corrupted" and any(pair.corrupted is None for pair in self.pairs):
+            raise OptionError(
+                f"Ablation 'corrupted' needs a corrupted prompt on every line of {self.name!r}: use 'mean' or 'zero'."
+            )
+        if metric == "logit_diff" and not all(pair.foils for pair in self.pairs):
+            raise OptionError(f"Metric 'logit_diff' needs a foil on every line of {self.name!r}: use 'log_prob'.")
+
+    def batches(self, size: int) -> Iterator[list[Pair]]:
+        """Pairs of similar length together: little padding."""
+        ordered = sorted(self.pairs, key=lambda pair: len(pair.clean))
+        for start in range(0, len(ordered), size):
+            yield ordered[start : start + size]
+
+
+def bundled_tasks() -> list[str]:
+    """Names of the tasks that come with the package."""
+    return bundled("tasks", ".jsonl")
+
+
+def read_task(path: str | Path, model: Model, limit: int | None = None) -> Task:
+    """Reads a task file, or a bundled task by its name; a line that the model cannot run is skipped and told.
+
+    `limit` keeps the first so many usable lines.
+    """
+    try:
+        lines = (bundled_file("tasks", str(path), ".jsonl") or Path(path)).read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        known = ", ".join(bundled_tasks())
+        raise OptionError(
+            f"The task must be a file of JSON lines, or one of {known}. Got {str(path)!r}: {error}."
+        ) from None
+    pairs, skipped = [], []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            pairs.append(_pair(json.loads(line), model))
+        except (json.JSONDecodeError, PromptError) as error:
+            skipped.append(f"line {number}: {error}")
+        if len(pairs) == limit:
+            break
+    if not pairs:
+        why = skipped[0] if skipped else "it is empty"
+        raise OptionError(f"A task must have a line that the model can run. {str(path)!r} has none: {why}.")
+    return Task(str(path), tuple(pairs), tuple(skipped))
+
+
+def targets(pairs: Sequence[Pair], model: Model) -> Targets:
+    """Answers and foils as weights over the vocabulary."""
+    weights = torch.zeros(2, len(pairs), model.vocabulary, dtype=model.dtype, device=model.device)
+    for row, pair in enumerate(pairs):
+        for kind, tokens in enumerate((pair.answers, pair.foils)):
+            for token in tokens:
+                weights[kind, row, token] += 1.0 / len(tokens)
+    return Targets(weights[0], weights[1])
+
+
+def _pair(item: Any, model: Model) -> Pair:
+    if not isinstance(item, dict) or "clean" not in item or "answer" not in item:
+        raise PromptError("a line must be an object with 'clean' and 'answer'")
+    clean = _tokens(item["clean"], model)
+    corrupted = _tokens(item["corrupted"], model) if item.get("corrupted") is not None else None
+    if corrupted is not None and len(corrupted) != len(clean):
+        raise PromptError(
+            f"the corrupted prompt must have as many tokens as the clean one; it has {len(corrupted)}, not {len(clean)}"
+        )
+    answers, foils = (_single_tokens(item.get(name), name, model) for name in ("answer", "foil"))
+    if not answers:
+        raise PromptError("there must be an answer")
+    group = item.get("relation", item.get("group"))
+    return Pair(clean, corrupted, answers, foils, None if group is None else str(group))
+
+
+def _tokens(prompt: Any, model: Model) -> tuple[int, ...]:
+    item = Prompt(0, text=prompt) if isinstance(prompt, str) else Prompt(0, tokens=tuple(prompt))
+    return tuple(tokenize(model, item))
+
+
+def _single_tokens(given: Any, name: str, model: Model) -> tuple[int, ...]:
+    """One token id for each answer; text that is several tokens is refused, since only one is measured."""
+    if given is None:
+        return ()
+    found = []
+    for one in given if isinstance(given, list) else [given]:
+        if isinstance(one, int):
+            tokens = [one]
+        elif model.tokenizer is None:
+            raise PromptError(f"the model has no tokenizer: give the {name} as a token id")
+        else:
+            tokens = list(model.tokenizer(str(one), add_special_tokens=False)["input_ids"])
+        if len(tokens) != 1 or not 0 <= tokens[0] < model.vocabulary:
+            raise PromptError(f"the {name} must be one token of the model; {one!r} is {len(tokens)} tokens: {tokens}")
+        found.append(tokens[0])
+    return tuple(found)

@@ -1,0 +1,136 @@
+"""Labelled prompts from JSON lines.
+
+    {"prompt": "The capital of France is", "answer": " Paris", "id": "fr", "relation": "capital"}
+    {"tokens": [1, 2, 3], "label": true}
+
+`answer` is text or a token id, or a list of those that count as right; the label is then whether the model says it.
+`label` (true, 1, "correct", "known" or "coherent": the model is right, or knows it) needs no answer and wins over one.
+Every other field that holds text or a whole number can name groups.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eics.data.bundled import bundled_file
+from eics.errors import OptionError, PromptError
+from eics.models.prompts import Prompt, as_prompts
+
+Answer = str | int
+_RIGHT = ("correct", "right", "known", "coherent")
+_WRONG = ("wrong", "incorrect", "unknown", "broken")
+_OWN = ("prompt", "tokens", "id", "answer", "label")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A prompt with what is known of its answer. `groups` are the line's other fields, as text."""
+
+    prompt: Prompt
+    answers: tuple[Answer, ...] = ()
+    label: bool | None = None
+    groups: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str | int:
+        """The prompt's."""
+        return self.prompt.id
+
+
+def read_labelled(data: str | Path | Iterable[Any]) -> list[Labelled]:
+    """Labelled prompts from a file, or from objects as they would stand in it; refuses what no protocol could mend."""
+    if isinstance(data, str | Path):
+        found, where = _from_lines(Path(data)), f" in {str(data)!r}"
+    else:
+        found, where = _from_objects(data), ""
+    if not found:
+        raise OptionError(f"The data must have at least one prompt. Got none{where}.")
+    _check(found, where)
+    return found
+
+
+def group_values(prompts: Sequence[Labelled], key: str) -> list[str]:
+    """The group of each prompt; every prompt must have one."""
+    missing = [prompt.id for prompt in prompts if key not in prompt.groups]
+    if missing:
+        known = ", ".join(sorted({name for prompt in prompts for name in prompt.groups})) or "none"
+        raise OptionError(
+            f"Every prompt must have the field {key!r} to be grouped by it. {len(missing)} of {len(prompts)} have "
+            f"none, such as {missing[0]!r}. Fields there are: {known}."
+        )
+    return [prompt.groups[key] for prompt in prompts]
+
+
+def _from_lines(path: Path) -> list[Labelled]:
+    try:
+        lines = (bundled_file("prompts", str(path), ".jsonl") or path).read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"The data must be a readable file of JSON lines. Got {str(path)!r}: {error}.") from None
+    found = []
+    for number, line in enumerate(lines):
+        if line.strip():
+            try:
+                found.append(_parse(json.loads(line), number))
+            except (json.JSONDecodeError, RecursionError, PromptError) as error:
+                raise OptionError(f"Line {number + 1} of {str(path)!r} must be a labelled prompt: {error}") from None
+    return found
+
+
+def _from_objects(items: Iterable[Any]) -> list[Labelled]:
+    found = []
+    for number, item in enumerate(items):
+        try:
+            found.append(_parse(item, number))
+        except PromptError as error:
+            raise OptionError(f"Item {number} of the data must be a labelled prompt: {error}") from None
+    return found
+
+
+def _parse(item: Any, number: int) -> Labelled:
+    if isinstance(item, Labelled):
+        return item
+    if not isinstance(item, dict):
+        raise PromptError(f"it must be an object with 'prompt' or 'tokens', and 'answer' or 'label'; got {item!r}")
+    bare = {name: item[name] for name in ("prompt", "tokens", "id") if name in item}
+    [prompt] = as_prompts([bare], [number])
+    if isinstance(prompt.id, bool) or not isinstance(prompt.id, str | int):
+        raise PromptError(f"an id must be text or a whole number; got {prompt.id!r}")
+    groups = {name: str(value) for name, value in item.items() if name not in _OWN and isinstance(value, str | int)}
+    return Labelled(prompt, _answers(item.get("answer")), _label(item.get("label")), groups)
+
+
+def _answers(given: Any) -> tuple[Answer, ...]:
+    if given is None:
+        return ()
+    listed = given if isinstance(given, list) else [given]
+    wrong = [one for one in listed if isinstance(one, bool) or not isinstance(one, str | int) or one == ""]
+    if wrong or not listed:
+        raise PromptError(f"an answer must be text, a token id, or a list of those; got {given!r}")
+    return tuple(listed)
+
+
+def _label(given: Any) -> bool | None:
+    if given is None:
+        return None
+    if isinstance(given, str) and given.lower() in {*_RIGHT, *_WRONG}:
+        return given.lower() in _RIGHT
+    if given not in (0, 1) or isinstance(given, str):
+        words = f"one of {', '.join((*_RIGHT, *_WRONG))}"
+        raise PromptError(f"a label must be true or 1 (right), false or 0 (wrong), or {words}; got {given!r}")
+    return bool(given)
+
+
+def _check(found: Sequence[Labelled], where: str) -> None:
+    bare = [prompt.id for prompt in found if prompt.label is None and not prompt.answers]
+    if bare:
+        raise OptionError(
+            f"Every prompt must have an 'answer' or a 'label'. {len(bare)} of {len(found)} have neither{where}, such "
+            f"as {bare[0]!r}: add them or remove the lines."
+        )
+    seen: set[str | int] = set()
+    for prompt in found:
+        if prompt.id in seen:
+            raise OptionError(f"Every prompt must have an id of its own. Got {prompt.id!r} twice{where}.")
+        seen.add(prompt.id)

@@ -1,0 +1,235 @@
+"""One forward pass, and what it left behind.
+
+The model's own code runs, with its own attention implementation and whatever hooks the user registered on it; our
+hooks come last and only look. So what is recorded is what happened: a write that was tampered with is recorded as
+it was written, and what later nodes read is what they read. Interventions (`eics.interventions`) come in between: after
+the user's hooks, before ours.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from eics.circuits.graph import Circuit, Kind, Node
+from eics.linalg.host_device import to_device
+from eics.models.base import Model
+from eics.transformer.attention import Rotation, head_writes
+from eics.transformer.interventions.hooks import Applied, Rows, in_force
+
+
+@dataclass
+class ForwardState:
+    """Tensors of a padded batch, in the working dtype; only what the circuit needs is there.
+
+    Attributes:
+        lengths: tokens of each prompt, (B,). Padding is on the right and masked everywhere.
+        longest, padded: the most of them, and whether a prompt has fewer; the device need not be asked.
+        input: residual stream before layer 0, (B, T, d).
+        attention_reads, mlp_reads: by layer, what heads and MLP read.
+        z: by layer, the heads' outputs side by side, (B, T, H*e). summed: what the output projection made of them.
+        mlp_writes: by layer.
+        rotations: by layer, cos and sin.
+        final_read, final: before and after the final norm. logits: at each prompt's answer position, (B, V).
+        forward_passes: how often the model ran.
+        applied: the interventions that were in force, with what they added to heads' writes.
+    """
+
+    model: Model
+    lengths: Tensor
+    answer: Tensor
+    longest: int
+    padded: bool
+    input: Tensor | None = None
+    attention_reads: dict[int, Tensor] = field(default_factory=dict)
+    mlp_reads: dict[int, Tensor] = field(default_factory=dict)
+    z: dict[int, Tensor] = field(default_factory=dict)
+    summed: dict[int, Tensor] = field(default_factory=dict)
+    mlp_writes: dict[int, Tensor] = field(default_factory=dict)
+    rotations: dict[int, Rotation] = field(default_factory=dict)
+    final_read: Tensor | None = None
+    final: Tensor | None = None
+    logits: Tensor | None = None
+    forward_passes: int = 0
+    applied: Applied = field(default_factory=Applied)
+
+    def write(self, name: str) -> Tensor:
+        """What a node wrote to the residual stream, (B, T, d), where it was recorded."""
+        node = Node.parse(name)
+        if node.kind is Kind.INPUT:
+            assert self.input is not None
+            return self.input
+        assert node.layer is not None
+        if node.kind is Kind.MLP:
+            return self.mlp_writes[node.layer]
+        assert node.head is not None
+        spec = self.model.transformer.blocks[node.layer].attention
+        own = head_writes(spec, self.z[node.layer], [node.head], self.summed.get(node.layer))[0]
+        change = self.applied.heads.get(node.layer, {}).get(node.head)
+        return own if change is None else own + change
+
+    @property
+    def mask(self) -> Tensor | None:
+        """1 on a prompt's own positions, (B, T); None where nothing is padded."""
+        if not self.padded:
+            return None
+        place = torch.arange(self.longest, device=self.lengths.device)
+        return (place < self.lengths.unsqueeze(1)).to(self.model.dtype)
+
+
+def run(
+    model: Model,
+    prompts: Sequence[Sequence[int]],
+    circuit: Circuit | None = None,
+    *,
+    answer: Sequence[int] | None = None,
+    logits: bool = False,
+    embeddings: Tensor | None = None,
+    nodes: Iterable[str] | None = None,
+    interventions: Rows | None = None,
+) -> ForwardState:
+    """Runs the model once on a batch of token lists and records what the circuit's nodes need (None: everything).
+
+    `embeddings`, (B, T, d), stand in for what enters block 0. `nodes` are more nodes to record. `interventions`, a list
+    for each prompt, change what nodes write.
+    """
+    sizes = [len(tokens) for tokens in prompts]
+    lengths, longest = to_device(sizes, model.device), max(sizes)
+    ids = to_device([[*tokens, *[0] * (longest - len(tokens))] for tokens in prompts], model.device)
+    at = lengths - 1 if answer is None else to_device(list(answer), model.device)
+    state = ForwardState(model, lengths, at, longest, min(sizes) < longest)
+    attention_mask = (torch.arange(ids.shape[1], device=model.device) < lengths.unsqueeze(1)).long()
+    places = torch.unique(at) if logits else None  # logits of whole prompts would be the largest tensor of all
+    keep: Any = 1 if places is None else places
+    names = None if circuit is None and nodes is None else [*(circuit.order if circuit else ()), *(nodes or ())]
+    damaging = in_force(model, prompts, interventions, state.applied)
+    with (
+        _injected(model, embeddings),
+        damaging,
+        _watch(state, names, logits),
+        _evaluating(model.module),
+        torch.no_grad(),
+    ):
+        output = model.module(input_ids=ids, attention_mask=attention_mask, use_cache=False, logits_to_keep=keep)
+    if places is not None:
+        rows = torch.arange(len(prompts), device=model.device)
+        state.logits = output.logits[rows, torch.searchsorted(places, at)].to(model.dtype)
+    return state
+
+
+@contextmanager
+def _injected(model: Model, embeddings: Tensor | None) -> Iterator[None]:
+    """Puts other embeddings in the place of those that enter block 0."""
+    if embeddings is None:
+        yield
+        return
+
+    def hook(_: Any, arguments: Any, keywords: Any) -> tuple[Any, Any]:
+        if arguments:
+            return (embeddings.to(arguments[0].dtype), *arguments[1:]), keywords
+        return arguments, {**keywords, "hidden_states": embeddings.to(keywords["hidden_states"].dtype)}
+
+    handle = model.adapter.layers(model.module)[0].register_forward_pre_hook(hook, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Dropout off while we look."""
+    training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(training)
+
+
+@contextmanager
+def _watch(state: ForwardState, names: Sequence[str] | None, logits: bool) -> Iterator[None]:
+    """Hooks that record, registered after all others and removed whatever happens."""
+    handles: list[Any] = []
+    try:
+        _register(state, _needed(state.model, names, logits), handles)
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@dataclass(frozen=True)
+class _Needed:
+    heads: frozenset[int]
+    mlps: frozenset[int]
+    input: bool
+    final: bool
+
+
+def _needed(model: Model, names: Sequence[str] | None, logits: bool) -> _Needed:
+    every = frozenset(range(len(model.transformer.blocks)))
+    if names is None:
+        return _Needed(every, every, input=True, final=True)
+    nodes = [Node.parse(name) for name in names]
+    layers = {kind: frozenset(n.layer for n in nodes if n.kind is kind and n.layer is not None) for kind in Kind}
+    kinds = {node.kind for node in nodes}
+    return _Needed(layers[Kind.HEAD], layers[Kind.MLP], Kind.INPUT in kinds, logits or Kind.LOGITS in kinds)
+
+
+def _register(state: ForwardState, needed: _Needed, handles: list[Any]) -> None:
+    adapter, module = state.model.adapter, state.model.module
+    layers = adapter.layers(module)
+
+    def count(*_: Any) -> None:
+        state.forward_passes += 1
+
+    handles.append(module.register_forward_hook(count))
+    if needed.input:
+        _on_input(handles, layers[0], lambda x: setattr(state, "input", x), state)
+    for index, layer in enumerate(layers):
+        sites = adapter.sites(layer)
+        if index in needed.heads:
+            _on_input(handles, sites.attention_norm, _store(state.attention_reads, index), state)
+            _on_input(handles, sites.out_proj, _store(state.z, index), state)
+            _on_rotation(handles, sites.attention, state, index)
+            if state.model.transformer.blocks[index].attention.post_norm is not None:
+                _on_output(handles, sites.out_proj, _store(state.summed, index), state)
+        if index in needed.mlps:
+            _on_input(handles, sites.mlp_norm, _store(state.mlp_reads, index), state)
+            _on_output(handles, sites.mlp_write, _store(state.mlp_writes, index), state)
+    if needed.final:
+        final = adapter.final_norm(module)[0]
+        _on_input(handles, final, lambda x: setattr(state, "final_read", x), state)
+        _on_output(handles, final, lambda x: setattr(state, "final", x), state)
+
+
+def _store(place: dict[int, Tensor], index: int) -> Callable[[Tensor], None]:
+    return lambda tensor: place.__setitem__(index, tensor)
+
+
+def _on_input(handles: list[Any], module: nn.Module, keep: Callable[[Tensor], None], state: ForwardState) -> None:
+    def hook(_: Any, arguments: Any, keywords: Any) -> None:
+        tensor = arguments[0] if arguments else keywords["hidden_states"]
+        keep(tensor.detach().to(state.model.dtype))
+
+    handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
+
+
+def _on_output(handles: list[Any], module: nn.Module, keep: Callable[[Tensor], None], state: ForwardState) -> None:
+    def hook(_: Any, __: Any, output: Any) -> None:
+        keep((output[0] if isinstance(output, tuple) else output).detach().to(state.model.dtype))
+
+    handles.append(module.register_forward_hook(hook))
+
+
+def _on_rotation(handles: list[Any], attention: nn.Module, state: ForwardState, index: int) -> None:
+    def hook(_: Any, __: Any, keywords: Any) -> None:
+        embeddings = keywords.get("position_embeddings")
+        if embeddings is not None:
+            state.rotations[index] = tuple(embeddings)  # the same tensors in every layer: they are recognized
+
+    handles.append(attention.register_forward_pre_hook(hook, with_kwargs=True))

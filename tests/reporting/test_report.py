@@ -1,0 +1,399 @@
+"""The report's data and page, without a browser; tests/browser looks at the page itself."""
+
+import json
+import re
+import subprocess
+import sys
+from base64 import b64decode
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import eics
+from eics.cli import main
+from eics.reporting.page import build_page, read_readable, report_data, write_report
+from eics.reporting.page.packing import LETTERS, halves, pairs
+from eics.reporting.page.sentences import alpha_sentence, exactness, warnings
+from eics.scoring.result import EdgeTerm, Scores, failed
+from support.report_records import HOSTILE, make_circuit, make_score, make_scores, usual_scores
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(main, ["report", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result.output
+
+
+def data_of(page: str):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
+
+
+def unhalved(packed) -> list[float]:
+    """The numbers of `packing.halves`, read by numpy."""
+    most, letters = packed
+    return list(np.frombuffer(b64decode(letters), dtype="<f2").astype(float) / 32768 * most)
+
+
+def unpaired(record) -> tuple[np.ndarray, np.ndarray]:
+    """Shares and cosines of `packing.pairs`."""
+    worth = np.array([LETTERS.index(letter) for letter in record["edges"]]).reshape(-1, 3) @ [91 * 91, 91, 1]
+    share, cosine = worth // 256, worth % 256
+    return (
+        np.where(share == 2942, np.nan, record["most"] * (share / 2941) ** 4),
+        np.where(cosine == 255, np.nan, cosine / 127 - 1),
+    )
+
+
+@pytest.mark.parametrize("name", ["scores.jsonl", "scores.parquet"])
+def test_a_page_from_the_records_alone(tmp_path, name):
+    scores = usual_scores()
+    eics.write_records(scores, tmp_path / name)
+    said = run(tmp_path / name, "--out", tmp_path / "report.html")
+    assert f"{len(scores)} records" in said
+    data = data_of((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert data == json.loads(json.dumps(report_data(scores, source=name)))
+    assert data["notes"] == []
+
+
+def test_no_torch_is_needed(tmp_path):
+    eics.write_records(usual_scores(), tmp_path / "s.jsonl")
+    program = (
+        "import sys\nsys.modules['torch'] = sys.modules['transformers'] = sys.modules['matplotlib'] = None\n"
+        "from eics.cli import main\nmain(['report', 's.jsonl', '--out', 'r.html'], standalone_mode=False)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path, capture_output=True)
+    assert (tmp_path / "r.html").exists()
+
+
+def test_the_page_asks_for_nothing():
+    page = build_page(report_data(usual_scores()))
+    code = page.replace("http://www.w3.org/2000/svg", "")  # a name, not an address
+    code = re.sub(r'<script type="application/json".*?</script>', "", code, flags=re.S)
+    assert not re.search(r"https?:|//[a-z]+\.|\bsrc=|@import|url\(", code)
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\(", code)
+    assert "default-src 'none'" in page
+
+
+def test_text_is_escaped():
+    score = replace(usual_scores()[0], id="</script><b>", prompt=HOSTILE, model="<i>", answer="<!--")
+    page = build_page(report_data([score], notes=["<u>"], source="<s>"))
+    assert page.count("<script") == 2
+    assert page.count("</script>") == 2
+    assert "<i>" not in page
+    assert "<!--" not in page
+    assert "<title>EICS · &lt;i&gt;" in page
+    assert data_of(page)["prompts"][0]["prompt"] == HOSTILE
+    build_page(report_data([replace(score, prompt="half a pair: \ud83d")])).encode("utf-8")
+
+
+def test_it_stays_small(tmp_path):
+    """500 prompts in both presets on a complete circuit of 50 nodes: every node has every upstream node as parent."""
+    circuit = make_circuit(16, 2)
+    assert (len(circuit.nodes), len(circuit.edges)) == (50, 1209)
+    few = make_scores(circuit, 2, ("paper", "well-posed"))
+    words = {"tokens": [" word"] * 20, "prompt": " word" * 20}
+    write_report((replace(few[i % 4], id=f"prompt {i // 2}", **words) for i in range(1000)), tmp_path / "big.html")
+    assert (tmp_path / "big.html").stat().st_size < 5e6
+
+
+def test_numbers_survive():
+    scores = usual_scores()
+    data = report_data(scores)
+    circuit = data["circuits"][0]
+    names = [node[0] for node in circuit["nodes"]]
+    record, score = data["records"][0], scores[0]
+    edges = [
+        (names[source], names[target], port, attribution) for source, target, port, attribution, _ in circuit["edges"]
+    ]
+    known = {(e.source, e.target, e.port): e for e in score.edges}
+    share, cosine = unpaired(record)
+    for (source, target, port, attribution), s, c in zip(edges, share, cosine, strict=True):
+        edge = known[source, target, port]
+        assert s == pytest.approx(edge.share, rel=0.01, abs=1e-5 * record["most"])
+        assert abs(s - edge.share) < 5e-4  # half of the last digit that is shown
+        assert s * record["total"] == pytest.approx(edge.residual, rel=0.01, abs=1e-5 * record["total"])
+        assert c == pytest.approx(edge.cosine, abs=0.004)
+        assert attribution == pytest.approx(edge.attribution, rel=1e-5)
+    assert record["most"] == pytest.approx(max(edge.share for edge in score.edges), rel=1e-5)
+    norms = dict(zip(names, unhalved(record["norm"]), strict=True))
+    assert norms == pytest.approx(score.norms, rel=1e-3)
+    assert record["values"][data["numbers"].index("c_sh")] == pytest.approx(score.c_sh, rel=1e-5)
+    assert record["errors"][data["numbers"].index("dei")] == 0.1
+    assert data["grids"][record["curve"]["grid"]] == pytest.approx(score.curve["alpha"], rel=1e-4)
+    assert unhalved(record["curve"]["dei"]) == pytest.approx(score.curve["dei"], rel=1e-3)
+    companion = next(r for r in data["records"] if r["run"] == 1)
+    shares = dict(zip(names, unhalved(companion["nodeShare"]), strict=True))
+    for node in scores[1].nodes:
+        assert shares[node.node] == pytest.approx(node.share, rel=1e-3)
+        assert shares[node.node] * companion["nodeTotal"] == pytest.approx(node.residual, rel=2e-3)
+
+
+def test_shares_of_a_propagated_residual_keep_their_own_residuals_and_signs():
+    score = make_score(make_circuit(1, 1), 0, 1, "well-posed", residual="propagated")
+    first, *others = score.nodes
+    score = replace(score, nodes=(replace(first, share=-0.25), *others))
+    record = report_data([score])["records"][0]
+    assert "nodeTotal" not in record
+    assert min(unhalved(record["nodeShare"])[1:]) == pytest.approx(-0.25, rel=1e-3)
+    assert first.residual in [pytest.approx(found, rel=1e-3) for found in unhalved(record["nodeResidual"])]
+
+
+@given(st.lists(st.tuples(st.none() | st.floats(0, 1), st.none() | st.floats(-1, 1)), min_size=1))
+def test_pairs_of_numbers_come_back(given_pairs):
+    shares, cosines = zip(*given_pairs, strict=True)
+    most = max((share for share in shares if share is not None), default=0.0)
+    back = unpaired({"edges": pairs(shares, cosines, most), "most": most})
+    for (share, cosine), s, c in zip(given_pairs, *back, strict=True):
+        assert np.isnan(s) if share is None else s == pytest.approx(share, rel=0.01, abs=1e-5 * most)
+        assert np.isnan(c) if cosine is None else c == pytest.approx(cosine, abs=0.004)
+
+
+@given(st.lists(st.none() | st.floats(-1e300, 1e300), min_size=1))
+def test_halves_come_back(numbers):
+    most = max((abs(number) for number in numbers if number is not None), default=0.0)
+    for number, back in zip(numbers, unhalved(halves(numbers)), strict=True):
+        assert np.isnan(back) if number is None else back == pytest.approx(number, rel=1e-3, abs=1e-8 * most)
+
+
+def test_a_prompt_of_two_presets_is_stored_once():
+    data = report_data(usual_scores())
+    assert len(data["prompts"]) == 8
+    assert len(data["records"]) == 14
+    first = data["prompts"][0]
+    assert "prompt" not in first  # the tokens have it
+    assert "".join(first["tokens"]) == usual_scores()[0].prompt
+    about = [record["about"] for record in data["records"]]
+    assert sorted(about.count(place) for place in range(8)) == [1, 1, 2, 2, 2, 2, 2, 2]
+
+
+def test_runs_are_told_apart():
+    data = report_data(usual_scores())
+    assert [run["label"] for run in data["runs"]] == ["Literal (preset paper)", "Well-posed"]
+    assert [run["byNode"] for run in data["runs"]] == [False, True]
+    assert len(data["circuits"]) == 1
+    other = report_data([*usual_scores(), make_score(make_circuit(2), "x", 1, model="folder/another")])
+    labels = ["Literal (preset paper), made-up", "Well-posed", "Literal (preset paper), another"]
+    assert [run["label"] for run in other["runs"]] == labels
+    assert len(other["circuits"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "labels"),
+    [
+        ({"circuit": {"name": "b.json", "sha256": "b"}}, ["made-up.json", "b.json"]),
+        ({"circuit": {"name": "made-up.json", "sha256": "b"}}, ["made-up.json 1", "made-up.json 2"]),
+        ({"mode": "exact"}, ["lanczos", "exact"]),
+        ({"seed": 5}, ["seed 0", "seed 5"]),
+    ],
+)
+def test_runs_are_called_by_what_differs(changes, labels):
+    score = make_score(make_circuit(1, 1), 0, 1)
+    runs = report_data([score, replace(score, **changes)])["runs"]
+    assert [run["label"] for run in runs] == [f"Literal (preset paper), {label}" for label in labels]
+
+
+def test_records_that_say_little_join_the_run_that_fits():
+    scores = [replace(score, circuit=None) for score in usual_scores()]
+    lost = failed("old", "too long", metric="relative", emergence="intensive")
+    data = report_data([*scores, lost, failed("older", "empty")])
+    assert len(data["runs"]) == 2
+    homes = {data["prompts"][record["about"]]["id"]: record["run"] for record in data["records"]}
+    assert (homes["old"], homes["older"]) == (1, 0)
+    alone = report_data([failed("a", "too long"), failed("b", "too long")])
+    assert [record["run"] for record in alone["records"]] == [0, 0]
+    build_page(alone)
+
+
+def test_edges_that_carry_nothing_are_kept_from_the_other_run():
+    circuit = eics.Circuit(["input->a0.h0<q>", "input->a0.h0<v>", "a0.h0->logits"])
+    both = [make_score(circuit, 0, 1, preset) for preset in ("well-posed", "paper")]
+    data = report_data(both)
+    assert len(data["circuits"][0]["edges"]) == 3
+    shares = [unpaired(record)[0] for record in data["records"]]
+    assert [np.isnan(share).sum() for share in shares] == [1, 0]
+
+
+def test_a_consistent_prompt_blames_nobody():
+    chain = eics.LinearCircuit({"x->y": [[2.0]], "y->z": [[3.0]]}, {"x": [1.0], "y": [2.0], "z": [6.0]})
+    record = report_data([eics.score(chain)])["records"][0]
+    assert record["consistent"] is True
+    assert list(unpaired(record)[0]) == [0.0, 0.0]
+
+
+def lines(tmp_path, *texts):
+    path = tmp_path / "bad.jsonl"
+    path.write_text("".join(texts), encoding="utf-8")
+    return path
+
+
+def edge(target, share):
+    return {"source": "input", "target": target, "port": None, "residual": 1.0, "share": share}
+
+
+def line(**changes):
+    record = make_score(make_circuit(1, 1), "good", 3).to_record() | changes
+    return json.dumps({key: value for key, value in record.items() if value != "DROP"}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "left"),
+    [
+        (line()[:300], "Line 2: cut off, perhaps by a killed run; left out.", 0),
+        ("not json\n", "Line 2: not JSON; left out.", 0),
+        ("[1, 2]\n", "Line 2: no record; left out.", 0),
+        ("1" + "0" * 5000 + "\n", "Line 2: not JSON; left out.", 0),
+        (line(id="DROP"), "Line 2: the field 'id' is missing; the line's number stands for it.", 1),
+        (line(status="DROP"), "Line 2: the field 'status' is missing.", 1),
+        (line(status="fine"), "Line 2: the status 'fine' is not known.", 1),
+        (line(version=2), "Line 2: version 2 is not known here (1 is); read as far as it goes: update eics.", 1),
+        (line(version="DROP"), "Line 2: no version; read as far as it goes.", 1),
+        (line(c_sh="DROP", dei="many"), "Line 2: the numbers c_sh, dei cannot be read.", 1),
+        (line(eics=float("nan")), "Line 2: the number eics cannot be read.", 1),
+        (line(alpha=[1]), "Line 2: alpha is not a finite number.", 1),
+        (line(edges="DROP"), "Line 2: the field 'edges' is missing.", 1),
+        (line(alpha="DROP", mode="DROP"), "Line 2: the fields 'alpha', 'mode' are missing.", 1),
+        (
+            line(edges=[{"source": "input"}, 3]),
+            "Line 2: 2 of 2 edges lack a field or have a number that cannot be; left out.",
+            1,
+        ),
+        (
+            line(edges=[{"residual": 1.0, "share": 1.0}]),
+            "Line 2: 1 of 1 edges lack a field or have a number that cannot be; left out.",
+            1,
+        ),
+        (
+            line(edges=[edge("m0", 1.0), edge("m1", -0.5)]),
+            "Line 2: 1 of 2 edges lack a field or have a number that cannot be; left out.",
+            1,
+        ),
+        (line(edges="none"), "Line 2: edges cannot be read.", 1),
+        (line(norms={"m0": "big"}), "Line 2: a part of norms cannot be read.", 1),
+        (line(curve={"alpha": [1, 2], "dei": [1]}), "Line 2: the curve cannot be read.", 1),
+    ],
+)
+def test_what_cannot_be_read_is_said(tmp_path, text, says, left):
+    path = lines(tmp_path, line(), text)
+    found = read_readable(path)
+    assert list(found.notes) == [says]
+    assert len(found.scores) == 1 + left
+    assert found.scores[0] == make_score(make_circuit(1, 1), "good", 3)
+    said = run(path, "--out", tmp_path / "r.html")
+    assert says in said
+    assert says in data_of((tmp_path / "r.html").read_text(encoding="utf-8"))["notes"]
+
+
+def test_the_same_trouble_is_said_once(tmp_path):
+    found = read_readable(lines(tmp_path, line(), *["{\n"] * 9))
+    assert found.notes == ("Lines 2, 3, 4, 5, 6, 7 and 3 more: not JSON; left out.",)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 and no more", bytes(range(128, 256)), b"\n\n"])
+def test_a_file_without_records_gives_a_page_that_says_so(tmp_path, content):
+    (tmp_path / "x.jsonl").write_bytes(content)
+    run(tmp_path / "x.jsonl", "--out", tmp_path / "r.html")
+    assert data_of((tmp_path / "r.html").read_text(encoding="utf-8"))["records"] == []
+
+
+def test_newer_records_may_have_anything_in_them(tmp_path):
+    odd = {
+        "version": 9,
+        "id": {"a": 1},
+        "status": None,
+        "edges": {},
+        "nodes": 3,
+        "tokens": "abc",
+        "circuit": [],
+        "seed": {},
+    }
+    odd |= {
+        "curve": {"alpha": "x"},
+        "diagnostics": 7,
+        "label": [1],
+        "prompt": 5,
+        "stderr": [1],
+        "node_positions": {"a": 1},
+    }
+    found = read_readable(lines(tmp_path, json.dumps(odd) + "\n"))
+    assert found.scores[0].status == "failed"
+    build_page(report_data(found.scores, notes=found.notes))
+
+
+def test_edges_that_make_no_circuit_are_listed(tmp_path):
+    score = make_score(make_circuit(1, 1), 0, 1)
+    cycle = replace(score, edges=(EdgeTerm("x", "y", None, 1.0, 0.5), EdgeTerm("y", "x", None, 1.0, 0.5)), circuit=None)
+    data = report_data([cycle])
+    assert "cannot be drawn: A circuit must have no cycle" in data["notes"][0]
+    assert [edge[:2] for edge in data["circuits"][0]["edges"]] == [["x", "y"], ["y", "x"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["none.jsonl", "--out", "r.html"], "No such file"),
+        (["{good}", "--out", "r.pdf"], "a .html file in a folder that exists"),
+        (["{good}", "--out", "none/r.html"], "a .html file in a folder that exists"),
+    ],
+)
+def test_what_no_report_can_be_made_of(tmp_path, monkeypatch, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    good = lines(tmp_path, line())
+    assert says in run(*(argument.format(good=good) for argument in arguments), code=2)
+
+
+def test_quiet(tmp_path):
+    assert run(lines(tmp_path, line(), "{\n"), "--out", tmp_path / "r.html", "--quiet") == ""
+
+
+def test_how_alpha_was_chosen():
+    score = make_score(make_circuit(1, 1), 0, 1)
+    calibrated = {"target": 0.35, "median": 0.35, "quartiles": [0.3, 0.4], "prompts": 9}
+    assert alpha_sentence([score]) == "The paper's prior."
+    assert alpha_sentence([replace(score, alpha=2.0)]) == "Given by the user."
+    assert "from 1 to 2" in alpha_sentence([score, replace(score, alpha=2.0)])
+    auto = replace(score, diagnostics={"alpha_calibration": calibrated})
+    assert "Calibrated on 9 prompts" in alpha_sentence([auto])
+    odd = replace(score, diagnostics={"alpha_calibration": {"prompts": 9}})
+    assert "Calibrated" in alpha_sentence([odd])
+    assert alpha_sentence([]) == "Not in the records."
+
+
+def test_what_is_exact_and_what_is_estimated():
+    score = make_score(make_circuit(1, 1), 0, 1)
+    assert "nothing was sampled" in exactness([replace(score, mode="exact")])[1]
+    assert "standard error of dEI is 0.1 nats" in exactness([score])[1]
+    assert "upper bound" in exactness([replace(score, mode="fast", stderr={})])[1]
+    assert exactness([replace(score, mode=None)]) == ["The records do not say how EI was computed."]
+
+
+def titles(*scores):
+    return [warning["title"] for warning in warnings(Scores(scores))]
+
+
+def test_warnings_are_plain_words():
+    score = make_score(make_circuit(1, 1), 0, 1)
+    calm = replace(score, status="ok", linearization="frozen", diagnostics={})
+    clipped = replace(calm, status="clipped", eics=0.0)
+    assert titles(calm) == []
+    assert titles(clipped) == ["Every score is 0"]
+    assert titles(calm, clipped) == ["1 of 2 scores were clipped"]
+    assert titles(failed(0, "too long"), calm) == ["1 of 2 prompts were not scored"]
+    assert titles(replace(calm, linearization="jacobian")) == ["Norm layers annihilate"]
+    assert titles(replace(calm, linearization="jacobian", model=None)) == []
+    for name, value, title in (
+        ("spectral_gap", 1e-7, "Tiny spectral gap"),
+        ("share_position_0", 0.9, "One token rules C_sh"),
+        ("share_top_edge", 0.8, "One edge rules"),
+        ("share_largest_part", 0.7, "One part rules EI"),
+        ("edges_left_out", 3, "3 edges carry nothing here"),
+    ):
+        assert titles(replace(calm, diagnostics={name: value})) == [title]
+    noisy = [replace(calm, eics=0.1 + i / 1000, stderr={"eics": 0.5}) for i in range(8)]
+    assert titles(*noisy) == ["Sampling noise"]
+    longer = [replace(calm, eics=i / 10, stderr={}, diagnostics={"length": i}) for i in range(8)]
+    assert titles(*longer) == ["The score follows the length"]

@@ -1,0 +1,88 @@
+"""Made-up results for the report: circuits of any size, labels, attributions, hostile text. No torch."""
+
+import math
+import random
+
+from eics.circuits.graph import Circuit, Edge
+from eics.scoring.options import PAPER, WELL_POSED
+from eics.scoring.result import EdgeTerm, NodeTerm, Score, Scores, failed
+
+HOSTILE = "<script>document.title='pwned'</script> & <img src=x onerror=alert(1)> </script><!-- \u2028"
+ALPHAS = [10.0 ** (power / 8) for power in range(-32, 33)]
+
+
+def make_circuit(layers: int = 3, heads: int = 2, most: int | None = None, seed: int = 0) -> Circuit:
+    """Every node of a small transformer with every upstream node as parent, or `most` edges of them."""
+    nodes, edges = ["input"], []
+    for layer in range(layers):
+        here = [f"a{layer}.h{head}" for head in range(heads)]
+        edges += [f"{u}->{head}" for head in here for u in nodes]
+        edges += [f"{u}->m{layer}" for u in [*nodes, *here]]
+        nodes += [*here, f"m{layer}"]
+    edges += [f"{u}->logits" for u in nodes]
+    rng = random.Random(seed)
+    if most is not None and most < len(edges):
+        chain = {f"m{layer}->m{layer + 1}" for layer in range(layers - 1)} | {"input->m0", f"m{layers - 1}->logits"}
+        rest = [edge for edge in edges if edge not in chain]
+        kept = chain | set(rng.sample(rest, most - len(chain)))
+        edges = [edge for edge in edges if edge in kept]
+    scores = {Edge.parse(edge): rng.gauss(0, 1) ** 3 for edge in edges}
+    positions = {f"a1.h{head}": [1, 2] for head in range(heads) if f"a1.h{head}" in nodes}
+    return Circuit(edges, positions, name="made-up.json", scores=scores)
+
+
+def make_score(circuit: Circuit, id: str | int, seed: int, preset: str = "paper", **said) -> Score:
+    """One result with numbers that fit together: shares add up to 1, the score is the product of its factors."""
+    rng = random.Random(seed)
+    options = PAPER if preset == "paper" else WELL_POSED
+    edges = [edge for edge in circuit.edges if options.linearization == "jacobian" or edge.port not in ("q", "k")]
+    squares = [rng.expovariate(1) ** 3 for _ in edges]
+    terms = [
+        EdgeTerm(*edge, s, s / sum(squares), rng.uniform(-1, 1), circuit.scores.get(edge))
+        for edge, s in zip(edges, squares, strict=True)
+    ]
+    inner = {node: rng.expovariate(1) for node in circuit.inner}
+    whole = sum(inner.values())
+    nodes = [NodeTerm(node, s, s / whole) for node, s in inner.items()] if options.residual != "edge" else []
+    norms = {node: 10 ** rng.uniform(0, 3) for node in circuit.nodes}
+    dei, macro, c_sh = rng.uniform(-3, 5), 10.0, rng.uniform(0.2, 1.2)
+    term = max(0.0, dei) / macro
+    zero = 10 ** rng.uniform(-2, 2)
+    tokens = ["The", " capital", " of", f" {id}", " is"]
+    return Score(
+        **{
+            "id": id, "status": "clipped" if dei < 0 else "ok", "model": "made-up", "circuit": circuit.label(),
+            "eics": term / (1 + c_sh), "c_sh": c_sh, "consistency": 1 / (1 + c_sh), "dei": dei, "dei_norm": term,
+            "ei_macro": macro, "ei_parts": {node: rng.expovariate(0.1) for node in circuit.inner},
+            "edges": tuple(sorted(terms, key=lambda edge: -edge.share)),
+            "nodes": tuple(sorted(nodes, key=lambda node: -node.share)), "norms": norms,
+            "node_positions": {node: list(kept) for node, kept in circuit.positions.items()},
+            "alpha": 1.0, "mode": "lanczos", "dtype": "float32", "readout": "final_norm", "seed": 0,
+            **{k: options[k] for k in ("linearization", "residual", "parts", "metric", "emergence", "positions")},
+            "stderr": {"dei": 0.1, "eics": 0.01, "dei_norm": 0.01, "ei_macro": 0.05},
+            "diagnostics": {"length": 5, "share_position_0": 0.3, "share_top_edge": terms[0].share},
+            "curve": {"alpha": ALPHAS, "dei": [math.log10(zero / a) * a**0.5 for a in ALPHAS], "zeros": [zero],
+                      "ei_macro": ALPHAS},
+            "prompt": "".join(tokens), "tokens": tokens,
+        } | said
+    )  # fmt: skip
+
+
+def make_scores(circuit: Circuit, prompts: int, presets: tuple[str, ...] = ("paper",), **said) -> Scores:
+    """Results of many prompts: two labels, an answer on every second one."""
+    return Scores(
+        make_score(
+            circuit, f"p{i}", 1000 * i + j, preset, label=("known", "invented")[i % 2],
+            answer=None if i % 2 else f" answer {i}", **said,
+        )
+        for i in range(prompts)
+        for j, preset in enumerate(presets)
+    )  # fmt: skip
+
+
+def usual_scores() -> Scores:
+    """What the tests of the page look at: both presets, a hostile prompt, one that failed."""
+    circuit = make_circuit()
+    hostile = make_score(circuit, "<b>bold</b>", 77, prompt=HOSTILE, tokens=["<script>", "alert(1)", "</script>"])
+    lost = failed("too long", "a prompt must have at most 32 tokens", circuit=circuit.label(), model="made-up")
+    return Scores([*make_scores(circuit, 6, ("paper", "well-posed")), hostile, lost])
