@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from linear_operator import settings as oracle_settings
 from linear_operator import to_linear_operator
 
-from eics.linalg.blocks import log_determinants, solved
 from eics.linalg.hutchpp import hutchpp, small_alpha
 from eics.linalg.lanczos import quadrature, top_k
+from eics.linalg.matrices import log_determinants, solve
 from eics.linalg.memory import memory_limit
 from eics.linalg.operators import Dense, Product
 from eics.linalg.probes import generator
@@ -34,7 +34,7 @@ def test_many_matrices_are_factorized_rightly_whatever_the_threads():
     want = np.linalg.slogdet(matrices.numpy())[1]
     np.testing.assert_allclose(log_determinants(matrices).numpy(), want, rtol=1e-10)
     right = matrices[..., :3].contiguous()
-    np.testing.assert_allclose(solved(matrices, right).numpy(), np.eye(256)[None, :, :3].repeat(8, 0), atol=1e-9)
+    np.testing.assert_allclose(solve(matrices, right).numpy(), np.eye(256)[None, :, :3].repeat(8, 0), atol=1e-9)
 
 
 def matrix(seed, rows, cols, rank=None, decay=0.0):

@@ -18,7 +18,7 @@ ALPHAS = (1e-3, 1.0, 20.0)
 def spectra_of(circuit, options=PAPER):
     """Spectra for any alpha."""
     options = options.with_(factorization="svd") if options.mode == "exact" else options
-    return emergence_spectra(circuit.linearize(options.linearization).restrict(options.positions), options)
+    return emergence_spectra(circuit.linearize(options.linearization).restrict(options.positions).engine(), options)
 
 
 @given(circuits(scale=1.0))

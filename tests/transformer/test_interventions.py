@@ -125,7 +125,9 @@ def test_on_the_full_graph_the_damaged_node_holds_the_inconsistency(family):
             continue
         one = (Noise(name, 0.5), Ablate(name, 0.5), Steer(name, 0.3))[place % 3]
         state = run(model, PROMPTS, circuit, interventions=[[one]] * 3)
-        found = sheaf_term(TransformerRun(state, circuit).linearize("frozen"), residual="joint", metric="relative")
+        found = sheaf_term(
+            TransformerRun(state, circuit).linearize("frozen").engine(), residual="joint", metric="relative"
+        )
         best = [found.names[int(row.argmax())] for row in found.share]
         assert best == [name] * 3
         assert float(found.share.max(dim=1).values.min()) > 0.999

@@ -13,13 +13,17 @@ from eics.circuits.graph import Kind, Node
 from eics.errors import CircuitError, ModelError
 from eics.linalg.memory import memory_limit
 from eics.linalg.spectrum import exact, exact_at
-from eics.linearized.paths import PathMap, macro_map
+from eics.linalg.stacking import stack
+from eics.linalg.structure import GramOnly, Kronecker, LowRankUpdate, structure, with_cached_blocks
+from eics.linearized.sweep import PlainEngine
 from eics.scoring import emergence
-from eics.scoring.emergence import Part, macro_part, node_parts
+from eics.scoring.parts import Part, macro_part, node_parts
 from eics.scoring.sheaf import sheaf_term
 from eics.transformer.adapt import adapt
 from eics.transformer.check import check_adapter
-from eics.transformer.closed_forms.kronecker_terms import KroneckerTerms
+from eics.transformer.fast_sweep.answer_position import narrowed, read_position, restrict_to
+from eics.transformer.fast_sweep.kronecker_paths import KroneckerPaths
+from eics.transformer.fast_sweep.steps import StackedEntries
 from eics.transformer.forward import run
 from eics.transformer.linearize import TransformerRun
 from eics.transformer.mlp import MLPMap
@@ -94,7 +98,9 @@ def padded(values, like):
 def check_spectrum(operator, *, closed):
     """Singular values and Gram matrices in closed form against those of the dense matrix."""
     truth = torch.linalg.svdvals(operator.dense()).square()
-    squares, gram = operator.singular_squares(), operator.gram()
+    known = structure(operator)
+    squares = known.singular_squares() if isinstance(known, Kronecker) else None
+    gram = known.gram_matrix() if isinstance(known, GramOnly) else None
     assert ((gram if squares is None else squares) is not None) == closed
     for found in (squares, None if gram is None else eigenvalues(gram)):
         if found is not None:
@@ -115,8 +121,8 @@ def test_spectra_in_closed_form(family, linearization):
     for wired, (readout, tokens) in product((edges, [*edges, "input->logits"], only_heads), readouts):
         whole = taken(model, Circuit(wired), readout=readout, tokens=tokens).linearize(linearization)
         for linearized, relative in product((whole, whole.restrict("no_sink")), (False, True)):
-            check_spectrum(macro_part(linearized, relative=relative).operator, closed=True)
-            for part in node_parts(linearized, relative):
+            check_spectrum(macro_part(linearized.engine(), relative=relative).operator, closed=True)
+            for part in node_parts(linearized.engine(), relative=relative):
                 mlp = part.names[0].startswith("m")
                 if wired is edges and (readout == "final_norm" or part.names == ("logits",)):
                     check_spectrum(part.operator, closed=not (mlp and "gemma" in family))
@@ -129,13 +135,13 @@ def test_short_prompts_are_a_low_rank_update_of_a_kronecker_product(family):
     wired = Circuit(["input->a0.h1", "input->a0.h3", "a0.h1->a1.h2", "input->a1.h2", "a1.h2->logits", "a0.h3->logits"])
     whole = taken(model, wired, [[3, 5, 7], [1, 2]]).linearize("jacobian")
     for linearized, relative in product((whole, whole.restrict("no_sink")), (False, True)):
-        parts = {part.names[0]: part for part in node_parts(linearized, relative)}
+        parts = {part.names[0]: part for part in node_parts(linearized.engine(), relative=relative)}
         stacked = Part.stacked([parts["a0.h1"], parts["a0.h3"]])
         for operator in (stacked.operator, parts["a1.h2"].operator):
-            update = operator.low_rank_update()
-            assert (update is None) == ("gemma" in family)  # a norm follows
-            if update is not None:
-                assert update[1].shape[2] == 9
+            known = structure(operator)
+            assert isinstance(known, LowRankUpdate) == ("gemma" not in family)  # a norm follows gemma's heads
+            if isinstance(known, LowRankUpdate):
+                assert known.parts()[1].shape[2] == known.rank == 9
             truth = torch.linalg.svdvals(operator.dense()).square()
             for alpha in (0.1, 1.0, 100.0):
                 expected = 0.5 * torch.log1p(alpha * truth).sum(dim=1)
@@ -148,15 +154,15 @@ def test_paths_of_held_heads_are_sums_of_kronecker_products():
     model = tiny_model("gpt2")
     wired = ["input->a0.h0", "a0.h0->a1.h1", "a0.h0->a2.h1", "a1.h1->a2.h1", "a2.h1->logits"]
     linearized = taken(model, Circuit(wired)).linearize("frozen")
-    places = linearized.entries["logits"][0].operator.reads
-    found = KroneckerTerms.of(linearized, ("input",), places, ["a2.h1"])
+    places = read_position(linearized.entries["logits"][0].operator)
+    found = KroneckerPaths.of(linearized, ("input",), places, ["a2.h1"])
     assert len(found.terms) == 2
-    plain = macro_map(linearized).gram()
+    plain = structure(linearized.engine().macro_map()).gram_matrix()
     with memory_limit(1e-4):
-        assert KroneckerTerms.of(linearized, ("input",), places, ["a2.h1"]) is None
-        torch.testing.assert_close(macro_map(linearized).gram(), plain)
+        assert KroneckerPaths.of(linearized, ("input",), places, ["a2.h1"]) is None
+        torch.testing.assert_close(structure(linearized.engine().macro_map()).gram_matrix(), plain)
     jacobian = taken(model, Circuit(wired)).linearize("jacobian")
-    assert KroneckerTerms.of(jacobian, ("input",), places, ["a2.h1"]) is None
+    assert KroneckerPaths.of(jacobian, ("input",), places, ["a2.h1"]) is None
 
 
 def test_a_circuit_that_carries_nothing_has_no_information():
@@ -171,7 +177,7 @@ def test_low_rank_updates_go_prompt_by_prompt_where_memory_is_short():
     model = tiny_model("llama")
     wired = Circuit(["input->a0.h1", "a0.h1->logits"])
     linearized = taken(model, wired, [[3, 5, 7], [1, 2]]).linearize("jacobian")
-    operator = node_parts(linearized, False)[0].operator
+    operator = node_parts(linearized.engine(), relative=False)[0].operator
     whole = exact_at(operator, 1.0, "cholesky").ei(1.0).value
     with memory_limit(1e-3):
         torch.testing.assert_close(exact_at(operator, 1.0, "cholesky").ei(1.0).value, whole)
@@ -182,7 +188,7 @@ def test_a_circuit_that_ends_elsewhere_has_no_answer_position():
     model = tiny_model("gpt2")
     for wired in (["input->a0.h0", "a0.h0->m1"], ["input->m0", "m0->logits", "input->a1.h0"]):
         linearized = taken(model, Circuit(wired)).linearize("jacobian")
-        assert macro_map(linearized).gram() is None
+        assert structure(linearized.engine().macro_map()) is None
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -194,29 +200,29 @@ def test_heads_of_a_layer_go_in_one_product(family, linearization):
     edges += [f"a1.h{head}->logits" for head in range(4)]
     circuit = Circuit(edges, positions={"a1.h2": [0, 2]})
     linearized = taken(model, circuit).linearize(linearization)
-    (level, _) = linearized.levels()
+    (level, _) = linearized.engine().levels()
     assert level.nodes == ("a1.h0", "a1.h1", "a1.h2", "a1.h3")
-    assert len(level.bundles) == (3 if linearization == "jacobian" else 2)
+    assert len(level.steps) == (3 if linearization == "jacobian" else 2)
     draw = torch.Generator().manual_seed(0)
-    for bundle in level.bundles:
-        assert len(bundle.entries) == 4
-        check_operator(bundle.operator)
-        blocks = [torch.randn(3, 6 * 24, 2, generator=draw, dtype=torch.float64) for _ in bundle.entries]
-        for entry, block, image, back in zip(
-            bundle.entries, blocks, bundle.mv(blocks), bundle.rmv(blocks), strict=True
-        ):
-            torch.testing.assert_close(image, entry.operator.mv(block))
-            torch.testing.assert_close(back, entry.operator.rmv(block))
-        single = torch.cat([entry.operator.dense() for entry in bundle.entries])
-        torch.testing.assert_close(bundle.operator.dense(), single)
+    for step in level.steps:
+        assert isinstance(step, StackedEntries)
+        assert len(step.entries) == 4
+        check_operator(step.operator)
+        drawn = torch.randn(5, 3, 6 * 24, 2, generator=draw, dtype=torch.float64)
+        values, cotangents = {"input": drawn[4]}, {f"a1.h{head}": drawn[head] for head in range(4)}
+        images, backs = dict(step.carry(values)), [back for _, back in step.pull(cotangents)]
+        for entry, back in zip(step.entries, backs, strict=True):
+            torch.testing.assert_close(images[entry.target], entry.operator.mv(values["input"]))
+            torch.testing.assert_close(back, entry.operator.rmv(cotangents[entry.target]))
+        single = torch.cat([entry.operator.dense() for entry in step.entries])
+        torch.testing.assert_close(step.operator.dense(), single)
         for bound in (64, 0.01):  # all at once; one head and prompt at a time
             with memory_limit(bound):
-                closed = bundle.entries[0].operator.stack([entry.operator for entry in bundle.entries[1:]])
-                squared = closed.frobenius_squared()
+                squared = structure(stack([entry.operator for entry in step.entries])).frobenius_squared()
             assert (squared is None) == ("gemma" in family)
             if squared is not None:
                 torch.testing.assert_close(squared, single.square().sum(dim=(1, 2)))
-        closed = eigenvalues(bundle.operator.gram())
+        closed = eigenvalues(structure(step.operator).gram_matrix())
         torch.testing.assert_close(closed, padded(torch.linalg.svdvals(single).square(), closed))
 
 
@@ -240,7 +246,7 @@ def test_a_frozen_full_circuit_explains_itself(family, readout):
     linearized = taken(model, full_circuit(model), readout=readout, tokens=(4, 9)).linearize("frozen")
     for residual in ("joint", "propagated"):
         for metric in ("euclidean", "relative"):
-            assert float(sheaf_term(linearized, residual=residual, metric=metric).c_sh.max()) < 5e-6
+            assert float(sheaf_term(linearized.engine(), residual=residual, metric=metric).c_sh.max()) < 5e-6
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -248,7 +254,7 @@ def test_norms_annihilate_under_the_true_jacobian(family):
     """The spec's warning: with every parent in the circuit the edge terms sum to about nothing."""
     model = tiny_model(family)
     linearized = taken(model, full_circuit(model)).linearize("jacobian")
-    assert float(sheaf_term(linearized, residual="joint").c_sh.min()) > 0.9
+    assert float(sheaf_term(linearized.engine(), residual="joint").c_sh.min()) > 0.9
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -516,8 +522,9 @@ def test_ports_of_a_head_share_a_gram_matrix_of_its_width_prompt_by_prompt():
     for one in (linearized, linearized.prompt(1), linearized.double().restrict("no_sink")):
         operator = one.node_map("a0.h1")  # entered through <q> and <v>
         for map_ in (operator, operator.prompt(0), operator.double()):
-            assert map_.gram_side == 6 * 6  # positions x a head's width
-            values = torch.linalg.eigvalsh(map_.gram()[:, 0]).flip(-1)
+            known = structure(map_)
+            assert known.side == 6 * 6  # positions x a head's width
+            values = torch.linalg.eigvalsh(known.gram_matrix()[:, 0]).flip(-1)
             squares = torch.linalg.svdvals(map_.dense().double())[:, :36].square()
             torch.testing.assert_close(values.clamp(min=0), squares, rtol=1e-6, atol=1e-8)
 
@@ -528,17 +535,20 @@ def test_maps_that_remember_are_the_same_maps(family, linearization):
     model = tiny_model(family)
     circuit = some_circuit(model)
     linearized = TransformerRun(run(model, PROMPTS, circuit), circuit).linearize(linearization)
-    remembering = linearized.remembering()
+    cached = linearized.with_operators(with_cached_blocks)
     places = torch.tensor([len(prompt) - 1 for prompt in PROMPTS])
     for node in ("m0", "m2"):
-        plain, knows = (one.entries[node][0].operator for one in (linearized, remembering))
+        plain, knows = (one.entries[node][0].operator for one in (linearized, cached))
         check_operator(knows)
         torch.testing.assert_close(knows.dense(), plain.dense())
-        torch.testing.assert_close(knows.diagonal_blocks(), plain.diagonal_blocks())
-        torch.testing.assert_close(knows.at(places).dense(), plain.at(places).dense())
-        if plain.gram() is not None:
-            torch.testing.assert_close(knows.gram(), plain.gram())
-    torch.testing.assert_close(macro_map(remembering).dense(), macro_map(linearized).dense())
+        of_plain, of_cached = structure(plain), structure(knows)
+        torch.testing.assert_close(of_cached.diagonal_blocks(), of_plain.diagonal_blocks())
+        by_hand = plain.dense().unflatten(1, (6, -1)).unflatten(3, (6, -1)).diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2)
+        torch.testing.assert_close(of_plain.diagonal_blocks(), by_hand)
+        torch.testing.assert_close(restrict_to(knows, places).dense(), restrict_to(plain, places).dense())
+        if of_plain.gram_matrix() is not None:
+            torch.testing.assert_close(of_cached.gram_matrix(), of_plain.gram_matrix())
+    torch.testing.assert_close(cached.engine().macro_map().dense(), linearized.engine().macro_map().dense())
 
 
 @pytest.mark.parametrize("options", [{}, {"alpha": "auto"}, {"metric": "relative"}, {"positions": "no_sink"}])
@@ -548,13 +558,13 @@ def test_prompts_apart_and_together_and_without_memory_have_the_same_information
     circuit = some_circuit(model)
     found = []
     for most in (4, 1.5e-3, 1e-9):
-        monkeypatch.setattr(emergence, "_KEPT", most)
+        monkeypatch.setattr(emergence, "_CACHED_BLOCKS", most)
         found.append([score.to_record() for score in eics.score(model, circuit, PROMPTS, mode="exact", **options)])
     made = []
     plain = MLPMap._middle
     monkeypatch.setattr(MLPMap, "_middle", lambda self, *weights: made.append(self.batch) or plain(self, *weights))
     for most, batches in ((4, {3}), (1.5e-3, {1})):
-        monkeypatch.setattr(emergence, "_KEPT", most)
+        monkeypatch.setattr(emergence, "_CACHED_BLOCKS", most)
         made.clear()
         eics.score(model, circuit, PROMPTS, mode="exact", **options)
         assert set(made) == batches
@@ -622,10 +632,10 @@ def test_sweeps_that_compute_the_answer_alone_are_the_same_maps(family, lineariz
     edges = ["input->m0", "m0->a1.h1", "a1.h1->m2", "input->m1", "m1->m2", "m1->logits", "m2->logits"]
     circuit = Circuit(edges)
     linearized = TransformerRun(run(model, PROMPTS, circuit), circuit).linearize(linearization)
-    narrowed = linearized.narrowed(circuit.sinks)
-    alone = {node for node in circuit.inner if narrowed.entries[node][0].operator.reads is not None}
+    cut = narrowed(linearized, circuit.sinks)
+    alone = {node for node in circuit.inner if read_position(cut.entries[node][0].operator) is not None}
     assert alone == {"m1", "m2", "logits"}
-    whole, narrow = PathMap(linearized, circuit.sinks), PathMap(narrowed, circuit.sinks)
+    whole, narrow = PlainEngine(linearized).macro_map(), cut.engine().macro_map(circuit.sinks)
     torch.testing.assert_close(narrow.dense(), whole.dense())
     x = torch.randn(narrow.batch, narrow.cols, 3, dtype=narrow.dtype, generator=torch.Generator().manual_seed(0))
     y = torch.randn(narrow.batch, narrow.rows, 3, dtype=narrow.dtype, generator=torch.Generator().manual_seed(1))
@@ -634,7 +644,7 @@ def test_sweeps_that_compute_the_answer_alone_are_the_same_maps(family, lineariz
     for place in range(narrow.batch):
         some = slice(place, place + 1)
         torch.testing.assert_close(narrow.prompt(place).double().mv(x[some].double()), whole.mv(x)[some].double())
-    entry = narrowed.entries["m2"][0].operator
+    entry = cut.entries["m2"][0].operator
     z = torch.randn(entry.batch, entry.cols, 2, dtype=entry.dtype, generator=torch.Generator().manual_seed(2))
     w = torch.randn(entry.batch, entry.rows, 2, dtype=entry.dtype, generator=torch.Generator().manual_seed(3))
     torch.testing.assert_close((entry.mv(z) * w).sum(), (z * entry.rmv(w)).sum())

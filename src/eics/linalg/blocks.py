@@ -1,14 +1,37 @@
-"""Blocks of vectors, (B, n, k): k vectors for each of B prompts; put together, added, laid out."""
+"""Blocks of vectors, (B, n, k): k vectors for each of B prompts, and the same as rows of a residual stream, (B, k, T,
+d).
 
-from collections.abc import Iterator, Sequence
+A block that lies in memory vector by vector (`by_vector`) becomes rows, and rows a block, without a copy.
+"""
+
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 from eics.linalg.host_device import to_host
-from eics.linalg.memory import chunk_width
+from eics.linalg.precision import rounds
 
-_WHOLE = 512  # up to this side half of a Gram matrix is not worth the smaller products
+
+def to_rows(block: Tensor, width: int) -> Tensor:
+    """A block (B, T*width, k) position by position: (B, k, T, width)."""
+    rows: Tensor = block.mT.unflatten(2, (-1, width))
+    return rows
+
+
+def to_block(rows: Tensor) -> Tensor:
+    """Rows (B, k, T, width) as a block (B, T*width, k)."""
+    return rows.flatten(2).mT
+
+
+def by_vector(block: Tensor) -> Tensor:
+    """A block (B, n, k) laid out in memory vector by vector, as products with rows of a residual stream leave it."""
+    return block.mT.contiguous().mT
+
+
+def zeros_by_vector(like: Tensor, size: int) -> Tensor:
+    """Zeros for as many prompts and vectors, (B, size, k), laid out vector by vector."""
+    return like.new_zeros(like.shape[0], like.shape[2], size).mT
 
 
 def cat_blocks(blocks: Sequence[Tensor], dim: int = 1) -> Tensor:
@@ -22,8 +45,21 @@ def cat_batches(tensors: Sequence[Tensor], batch: int) -> Tensor:
     return torch.cat([tensor.expand(batch, *tensor.shape[1:]) for tensor in tensors])
 
 
+def add(terms: Iterable[Tensor]) -> Tensor:
+    """Sum of tensors, broadcast against each other; each is freed before the next is made."""
+    remaining = iter(terms)
+    total = next(remaining)
+    for term in remaining:
+        total = total + term
+    return total
+
+
+# Scales: (B or 1, n), one for each coordinate, or (B or 1, m) with m dividing n, each for n / m neighbours. Masks and
+# the units of the relative metric go by position, so they come as (B or 1, T) and stay that short.
+
+
 def rescale(scale: Tensor, block: Tensor) -> Tensor:
-    """A block (B, n, k) with coordinates multiplied by (B or 1, n); or (B or 1, m), each for n / m neighbours."""
+    """A block (B, n, k) with its coordinates scaled."""
     if scale.shape[1] == block.shape[1]:
         return scale.unsqueeze(2) * block
     rows: Tensor = block.unflatten(1, (scale.shape[1], -1))
@@ -31,24 +67,14 @@ def rescale(scale: Tensor, block: Tensor) -> Tensor:
 
 
 def by_coordinate(scale: Tensor, size: int) -> Tensor:
-    """Scales that each serve several neighbours, (B or 1, m), one by one: (B or 1, size)."""
+    """Scales one for each coordinate: (B or 1, size)."""
     return scale if scale.shape[1] == size else scale.repeat_interleave(size // scale.shape[1], dim=1)
 
 
-def by_vector(block: Tensor) -> Tensor:
-    """A block (B, n, k) laid out in memory vector by vector, as products with rows of a residual stream leave it."""
-    return block.mT.contiguous().mT
-
-
-def zeros_by_vector(like: Tensor, size: int) -> Tensor:
-    """Zeros for as many prompts and vectors, (B, size, k), laid out vector by vector."""
-    return like.new_zeros(like.shape[0], like.shape[2], size).mT
-
-
 def scale_by_position(scale: Tensor, length: int) -> Tensor | None:
-    """Scales by coordinate, (n, T*d), as scales by position, (n, T); None where they differ within one.
+    """Scales one for each position, (B or 1, T); None if they differ within a position.
 
-    Those that came by position stay as they are, and nothing has to be compared.
+    Scales that came by position are not compared, which would synchronise with the device.
     """
     if scale.shape[1] <= length:
         return scale.expand(-1, length)
@@ -56,68 +82,52 @@ def scale_by_position(scale: Tensor, length: int) -> Tensor | None:
     return rows[..., 0] if to_host((rows == rows[..., :1]).all()) else None
 
 
-def add(terms: Iterator[Tensor]) -> Tensor:
-    """Sum of tensors, broadcast against each other."""
-    total = next(terms)
-    for term in terms:
-        total = total + term
-    return total
+def equally_long(scales: Sequence[Tensor], size: int) -> list[Tensor]:
+    """Scales of one side, each for as many neighbours as the others."""
+    if len({scale.shape[1] for scale in scales}) == 1:
+        return list(scales)
+    return [by_coordinate(scale, size) for scale in scales]
 
 
-def rows_of(block: Tensor, width: int) -> Tensor:
-    """A block (B, T*width, k) position by position, (B, k, T, width); no copy of a block laid out vector by vector."""
-    rows: Tensor = block.mT.unflatten(2, (-1, width))
-    return rows
+def multiply_scales(first: Tensor | None, second: Tensor | None, size: int) -> Tensor | None:
+    """The product of two scales of one side; None stands for ones."""
+    if first is None or second is None:
+        return second if first is None else first
+    first, second = equally_long([first, second], size)
+    return first * second
 
 
-def to_block(rows: Tensor) -> Tensor:
-    """Rows (B, k, T, width) as a block (B, T*width, k), laid out vector by vector."""
-    return rows.flatten(2).mT
+# Products of rows with weights, as few and as large as possible.
 
 
-def gram64(matrix: Tensor) -> Tensor:
-    """M M^T in float64, (..., m, n) to (..., m, m), some columns at a time; of a large and long one the blocks on and
-    below the diagonal, seven twelfths of the product."""
-    side = matrix.shape[-2]
-    if matrix.shape[-1] <= side:  # smaller products would cost more than they save
-        wide = matrix.double()
-        return wide @ wide.mT
-    gram = torch.zeros(*matrix.shape[:-1], side, dtype=torch.float64, device=matrix.device)
-    width = -(-side // 6) if side > _WHOLE else side
-    for columns in matrix.split(chunk_width(matrix[..., 0].numel(), torch.float64), dim=-1):
-        wide = columns.double()
-        for first in range(0, side, width):
-            last = min(first + width, side)
-            gram[..., first:last, :last] += wide[..., first:last, :] @ wide[..., :last, :].mT
-    for first in range(width, side, width):
-        last = min(first + width, side)
-        gram[..., :first, first:last] = gram[..., first:last, :first].mT
-    return gram
+def mix(x: Tensor, weight: Tensor) -> Tensor:
+    """Rows (..., in) through one matrix (in, out), all in one product."""
+    return torch.mm(x.reshape(-1, weight.shape[0]), weight).view(*x.shape[:-1], weight.shape[1])
 
 
-def log_determinants(matrices: Tensor) -> Tensor:
-    """log |det| of many matrices, (B, n, n) to (B,); on the CPU one after another.
+def mix_rounded(x: Tensor, weight: Tensor, own: Tensor) -> Tensor:
+    """`mix`, rounded where `eics.linalg.precision` says so; `own` is the same weight in the model's own dtype."""
+    if not rounds(own):
+        return mix(x, weight)
+    rows = x.reshape(-1, own.shape[0]).to(own.dtype)
+    return torch.mm(rows, own, out_dtype=x.dtype).view(*x.shape[:-1], own.shape[1])
 
-    After `torch.set_num_threads` torch 2.13 factorizes several matrices at once wrongly there: "Parameter 6 was
-    incorrect on entry to DLASWP", and other numbers. LU alone does that; Cholesky, QR and eigenvalues are right.
+
+def project(x: Tensor, weight: Tensor) -> Tensor:
+    """Rows (H or 1, ..., in) through one matrix for each head, (H, in, out): (H, ..., out).
+
+    All rows of a head go in one product; broadcasting would make a small one for each prompt and vector.
     """
-    if matrices.device.type != "cpu":
-        together: Tensor = torch.linalg.slogdet(matrices).logabsdet
-        return together
-    return torch.stack([torch.linalg.slogdet(one).logabsdet for one in matrices])
+    heads, width, out = weight.shape
+    if heads == 1:
+        return mix(x, weight[0])
+    rows = x.reshape(x.shape[0], -1, width)
+    return torch.bmm(rows if len(rows) == heads else rows.expand(heads, -1, -1), weight).view(
+        heads, *x.shape[1:-1], out
+    )
 
 
-def solved(matrices: Tensor, right: Tensor) -> Tensor:
-    """M^-1 R for many matrices, (..., n, n) and (..., n, m); on the CPU one after another, like `log_determinants`."""
-    if matrices.ndim == 2 or matrices.device.type != "cpu":
-        found: Tensor = torch.linalg.solve(matrices, right)
-        return found
-    pairs = zip(matrices.flatten(0, -3), right.flatten(0, -3), strict=True)
-    return torch.stack([torch.linalg.solve(*pair) for pair in pairs]).view_as(right)
-
-
-def small_eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and eigenvectors of many small symmetric matrices, on the CPU wherever they are: a GPU's solver takes
-    longer to start than that, and gives up on some."""
-    values, vectors = torch.linalg.eigh(matrices.cpu())
-    return values.to(matrices.device), vectors.to(matrices.device)
+def by_matrix(rows: Tensor, matrix: Tensor) -> Tensor:
+    """Rows (H, B, k, T, n) by one matrix for each head and prompt, (H, B, n, m), all vectors at once."""
+    product: Tensor = (rows.flatten(2, 3) @ matrix).unflatten(2, rows.shape[2:4])
+    return product

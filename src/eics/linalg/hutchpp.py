@@ -19,6 +19,7 @@ from eics.linalg.operators import LinearOperator
 from eics.linalg.precision import norms
 from eics.linalg.probes import Stream, fork
 from eics.linalg.spectrum import Alpha, Estimate, Gram, Spectrum
+from eics.linalg.structure import structure
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ def side_by_side(tensors: Sequence[Tensor], batch: int) -> Tensor:
 def closed_form(operator: LinearOperator, rank: Tensor | int) -> SmallAlpha | None:
     """Without a probe, where the operator knows its norm."""
     with norms():
-        norm = operator.frobenius_squared()
+        known = structure(operator)
+        norm = None if known is None else known.frobenius_squared()
     return None if norm is None else SmallAlpha(norm, None, rank, method="closed form", exact=True)
 
 

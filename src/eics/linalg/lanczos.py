@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from eics.linalg.blocks import small_eigh
+from eics.linalg.matrices import small_eigh
 from eics.linalg.probes import Stream
 from eics.linalg.spectrum import Alpha, Estimate, Gram, SingularValues, Spectrum, trailing
 

@@ -18,11 +18,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from eics.linalg.blocks import cat_batches, gram64, log_determinants
+from eics.linalg.blocks import cat_batches
 from eics.linalg.host_device import map_tensors, to_host
+from eics.linalg.matrices import gram64
 from eics.linalg.memory import memory_bound
 from eics.linalg.operators import LinearOperator
 from eics.linalg.probes import Stream, signs
+from eics.linalg.structure import (
+    BlockDiagonal,
+    GramOnly,
+    Kronecker,
+    LowRankUpdate,
+    Structure,
+    structure,
+    updated_log_determinant,
+)
 
 _SVD_LIMIT = 128  # beyond this side, eigenvalues of a Gram matrix are several times faster than an SVD
 
@@ -103,12 +113,7 @@ class Updated(Spectrum):
     exact: bool = True
 
     def ei(self, alpha: Alpha) -> Estimate:
-        """`sum log(1 + alpha k) / 2 + log det(I + alpha S P^T (I + alpha diag(k))^-1 P) / 2`."""
-        below = 1.0 + trailing(alpha, 1) * self.diagonal
-        inner = self.columns.mT @ (self.columns / below.unsqueeze(2))
-        small = trailing(alpha, 2) * (self.middle @ inner)
-        small.diagonal(dim1=-2, dim2=-1).add_(1.0)
-        value = 0.5 * (below.log().sum(dim=1) + log_determinants(small))
+        value = 0.5 * updated_log_determinant(self.diagonal, self.columns, self.middle, alpha)
         return Estimate(value, torch.zeros_like(value))
 
 
@@ -184,88 +189,108 @@ class Gram:
 
 
 def exact(operator: LinearOperator, factorization: str = "svd") -> Spectrum:
-    """The exact spectrum: `svd` for every alpha at once, `cholesky` of the smaller Gram side for one alpha.
+    """The exact spectrum, from whatever is known of the map's structure.
 
-    Closed forms, low rank and diagonal blocks are made use of. A matrix that would break the memory bound is never
-    formed: its Gram matrix is, by chunks. `svd` of a large matrix means its Gram matrix's eigenvalues. Gram matrices
-    are float64: squaring halves the digits. What is done depends on one prompt's size, never on the batch.
+    | structure | smaller side | `svd` | `cholesky` |
+    |---|---|---|---|
+    | Kronecker | any | closed form | closed form |
+    | LowRankUpdate | any | closed form | closed form |
+    | GramOnly | any | eigh | cholesky |
+    | none | up to 128 | svd | cholesky |
+    | none | above 128 | eigh | cholesky |
+
+    `svd` serves every alpha at once, `cholesky` is fastest for one. A block-diagonal map without a Gram matrix of its
+    own counts as "none", block by block. "eigh" and "cholesky" factorize a Gram matrix in float64, since squaring
+    halves the digits; a map whose matrix would break the memory bound gets it from products, and the same goes for
+    "svd". The choice depends on the size of one prompt's map, never on the batch.
     """
-    squares = _squares(operator)
-    if squares is not None:
-        return squares
-    if operator.batch > _together(operator):
+    known = structure(operator)
+    closed = _closed_form(known)
+    if closed is not None:
+        return closed
+    if operator.batch > _prompts_at_once(operator, known):
         singles = [exact(operator.prompt(index), factorization) for index in range(operator.batch)]
         stacked: Spectrum = map_tensors(lambda *tensors: torch.cat(tensors), *singles)
         return stacked
-    update = operator.low_rank_update()
+    update = known.parts() if isinstance(known, LowRankUpdate) else None
     if update is not None:
         columns, finite = _finite(update[1])
         return Updated(update[0] * finite, columns, torch.where(finite.unsqueeze(2).isfinite(), update[2], 0.0))
-    if factorization == "svd" and operator.gram_side is None and _small(operator) and _fits(operator):
-        matrix, finite = _finite(_wide_enough(operator.diagonal_blocks()))
+    has_gram = isinstance(known, GramOnly) and known.side is not None
+    if factorization == "svd" and not has_gram and _side(operator, known) <= _SVD_LIMIT and _fits(operator, known):
+        matrix, finite = _finite(_wide_enough(_diagonal_blocks(operator, known)))
         singular: Tensor = torch.linalg.svdvals(matrix)
         return SingularValues(singular.flatten(1).square() * finite)
-    gram, finite = _finite(_gram(operator))
+    gram, finite = _finite(_gram(operator, known))
     if factorization == "cholesky":
         return GramMatrix(gram, finite)
     return SingularValues(torch.linalg.eigvalsh(gram).flatten(1).clamp(min=0) * finite, method="eigh")
 
 
 def exact_at(operator: LinearOperator, alpha: float, factorization: str = "auto") -> Spectrum:
-    """The exact spectrum where only one alpha will be asked for: large maps by Cholesky, some prompts at a time."""
-    if factorization == "svd" or (factorization == "auto" and _small(operator)):
+    """The exact spectrum for a single alpha: large maps by Cholesky, a few prompts at a time, of which no factor is
+    kept.
+
+    `auto` is `svd` up to a side of 128, else `cholesky`.
+    """
+    known = structure(operator)
+    if factorization == "svd" or (factorization == "auto" and _side(operator, known) <= _SVD_LIMIT):
         return exact(operator, "svd")
-    squares = _squares(operator)
-    if squares is not None:
-        return squares
-    alone = operator.batch > _together(operator)
-    prompts = [operator.prompt(index) for index in range(operator.batch)] if alone else [operator]
-    found = [(one.method, one.ei(alpha).value) for one in (exact(prompt, "cholesky") for prompt in prompts)]
-    return OneAlpha(alpha, torch.cat([value for _, value in found]), method=found[0][0])
-
-
-def _squares(operator: LinearOperator) -> SingularValues | None:
-    """Singular values in closed form."""
-    squares = operator.singular_squares()
-    if squares is None:
-        return None
-    good, finite = _finite(squares)
-    return SingularValues(good * finite, method="closed form")
-
-
-def _small(operator: LinearOperator) -> bool:
-    side = operator.gram_side or min(operator.rows, operator.cols) // operator.blocks
-    return side <= _SVD_LIMIT
-
-
-def _bytes(operator: LinearOperator) -> int:
-    """Of one prompt's matrices in float64: a low-rank update's or a Gram matrix and what they are made from, or the
-    diagonal blocks."""
-    side, rank = operator.gram_side, operator.update_rank
-    if side is None:
-        return 8 * operator.rows * operator.cols // operator.blocks
-    if rank is not None:
-        return 8 * 3 * side * rank
-    return 8 * operator.gram_copies * side * side
-
-
-def _fits(operator: LinearOperator) -> bool:
-    """Whether one prompt's matrix may be made."""
-    return 8 * operator.rows * operator.cols // operator.blocks <= memory_bound()
-
-
-def _together(operator: LinearOperator) -> int:
-    """How many prompts at a time."""
-    return max(1, memory_bound() // _bytes(operator))
-
-
-def _gram(operator: LinearOperator) -> Tensor:
-    """The smaller Gram side of each diagonal block, in float64: (batch, blocks, m, m)."""
-    closed = operator.gram()
+    closed = _closed_form(known)
     if closed is not None:
         return closed
-    if _fits(operator) or operator.blocks > 1:
-        matrix = operator.diagonal_blocks()
+    alone = operator.batch > _prompts_at_once(operator, known)
+    prompts = [operator.prompt(index) for index in range(operator.batch)] if alone else [operator]
+    spectra = [(spectrum.method, spectrum.ei(alpha).value) for spectrum in (exact(p, "cholesky") for p in prompts)]
+    return OneAlpha(alpha, torch.cat([value for _, value in spectra]), method=spectra[0][0])
+
+
+def _closed_form(known: Structure | None) -> SingularValues | None:
+    """The singular values of a Kronecker product, if its scales leave it one."""
+    squares = known.singular_squares() if isinstance(known, Kronecker) else None
+    if squares is None:
+        return None
+    squares, finite = _finite(squares)
+    return SingularValues(squares * finite, method="closed form")
+
+
+def _blocks(known: Structure | None) -> int:
+    return known.blocks if isinstance(known, BlockDiagonal) else 1
+
+
+def _side(operator: LinearOperator, known: Structure | None) -> int:
+    """The side of the Gram matrix that would be factorized."""
+    side = known.side if isinstance(known, GramOnly) else None
+    return side or min(operator.rows, operator.cols) // _blocks(known)
+
+
+def _matrix_bytes(operator: LinearOperator, known: Structure | None) -> int:
+    """The size of one prompt's diagonal blocks in float64."""
+    return 8 * operator.rows * operator.cols // _blocks(known)
+
+
+def _fits(operator: LinearOperator, known: Structure | None) -> bool:
+    return _matrix_bytes(operator, known) <= memory_bound()
+
+
+def _prompts_at_once(operator: LinearOperator, known: Structure | None) -> int:
+    """How many prompts' matrices fit under the memory bound; at least one."""
+    own = known.bytes_of_one if isinstance(known, GramOnly) else None
+    return max(1, memory_bound() // (own or _matrix_bytes(operator, known)))
+
+
+def _diagonal_blocks(operator: LinearOperator, known: Structure | None) -> Tensor:
+    """The map's matrices by diagonal block, (batch, blocks, m, n)."""
+    return known.diagonal_blocks() if isinstance(known, BlockDiagonal) else operator.dense().unsqueeze(1)
+
+
+def _gram(operator: LinearOperator, known: Structure | None) -> Tensor:
+    """The smaller Gram matrix of each diagonal block in float64, (batch, blocks, m, m)."""
+    closed = known.gram_matrix() if isinstance(known, GramOnly) else None
+    if closed is not None:
+        return closed
+    if _fits(operator, known) or _blocks(known) > 1:
+        matrix = _diagonal_blocks(operator, known)
         return gram64(matrix if operator.rows <= operator.cols else matrix.mT)
     return Gram(operator.double()).dense().unsqueeze(1)
 

@@ -21,6 +21,7 @@ from eics.circuits.graph import Circuit, Edge, Kind, Node
 from eics.errors import CircuitError, OptionError
 from eics.linalg.operators import Dense
 from eics.linearized.circuit import Entry, LinearizedCircuit, Stalk
+from eics.linearized.sweep import PlainEngine
 
 ArrayLike = Any  # a tensor, a numpy array or nested lists of numbers
 
@@ -92,7 +93,7 @@ class LinearCircuit:
                 Entry(Dense(self.maps[edge]), (edge,), self.activations[edge.source]) for edge in carrying
             )
         stalks = {node: self._stalk(node, frozen) for node in self.circuit.order}
-        return LinearizedCircuit(self.circuit, stalks, entries, linearization)
+        return LinearizedCircuit(self.circuit, stalks, entries, linearization, PlainEngine)
 
     def _stalk(self, node: str, frozen: bool) -> Stalk:
         activation = self.activations[node]

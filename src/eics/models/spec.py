@@ -1,7 +1,7 @@
 """What a decoder-only transformer is made of, as far as the score is concerned: weights and a few numbers.
 
-An adapter (`eics.models`) translates a family's modules into these; everything after reads only these. Weights keep
-the orientation of `torch.nn.Linear`, (out, in), and are views of the model's own parameters wherever possible.
+An adapter (`families/`) translates a family's modules into these; everything after reads only these. Weights keep the
+orientation of `torch.nn.Linear`, (out, in), and are views of the model's own parameters wherever possible.
 """
 
 from collections.abc import Callable
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from eics.models.weight_cache import Kept
+from eics.models.weight_cache import WeightCache
 
 
 @dataclass(frozen=True)
 class Norm:
-    """`weight * c / sqrt(mean(c^2) + eps) + bias` with c = x, or c = x - mean(x) where `centred` (LayerNorm)."""
+    """`weight * c / sqrt(mean(c^2) + eps) + bias` with c = x, or c = x - mean(x) if `centred` (LayerNorm)."""
 
     weight: Tensor
     bias: Tensor | None
@@ -50,16 +50,21 @@ class Attention:
     softcap: float | None = None
     window: int | None = None
     post_norm: Norm | None = None
-    kept: Kept = field(default_factory=Kept, compare=False, repr=False)
+    cache: WeightCache = field(default_factory=WeightCache, compare=False, repr=False)
 
     @property
     def heads(self) -> int:
-        """Query heads."""
+        """How many query heads."""
         return self.w_q.shape[0]
 
     @property
+    def head_width(self) -> int:
+        """e, the numbers of one head at one position."""
+        return self.w_o.shape[2]
+
+    @property
     def weights(self) -> tuple[Tensor, ...]:
-        """What the matrices that are kept beside them depend on."""
+        """What the cached matrices depend on."""
         return (self.w_q, self.w_k, self.w_v, self.w_o, self.norm.weight)
 
     def group(self, head: int) -> int:
@@ -80,12 +85,12 @@ class MLP:
     w_gate: Tensor | None = None
     b_gate: Tensor | None = None
     post_norm: Norm | None = None
-    kept: Kept = field(default_factory=Kept, compare=False, repr=False)
+    cache: WeightCache = field(default_factory=WeightCache, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A layer. In a `parallel` one the MLP reads what the attention reads, not what it wrote."""
+    """A layer. If it is `parallel`, the MLP reads what the attention reads, not what it wrote."""
 
     attention: Attention
     mlp: MLP
@@ -101,7 +106,7 @@ class Transformer:
     unembed: Tensor
     unembed_bias: Tensor | None = None
     logit_softcap: float | None = None
-    kept: Kept = field(default_factory=Kept, compare=False, repr=False)
+    cache: WeightCache = field(default_factory=WeightCache, compare=False, repr=False)
 
     @property
     def width(self) -> int:

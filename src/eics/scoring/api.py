@@ -120,8 +120,9 @@ def computed(linearized: LinearizedCircuit, options: Options, calibration: Alpha
     """All numbers of the results, on the device still."""
     linearized = linearized.restrict(options.positions)  # line 4: edge maps, as operators
     _check_carries(linearized)
-    sheaf, by_edge = sheaf_terms(linearized, residual=options.residual, metric=options.metric)  # line 5
-    spectra = emergence_spectra(linearized, options)  # line 6: J_M and the parts
+    engine = linearized.engine()
+    sheaf, by_edge = sheaf_terms(engine, residual=options.residual, metric=options.metric)  # line 5
+    spectra = emergence_spectra(engine, options)  # line 6: J_M and the parts
     if options.alpha == "auto" and calibration is None:
         calibration = calibrate_alpha(spectra.macro_per_dimension, options.target)
     alpha = calibration.alpha if calibration else float(options.alpha)

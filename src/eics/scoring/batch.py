@@ -170,7 +170,7 @@ def _calibrate(job: _Job, options: Options, batches: Sequence[Sequence[Prompt]])
                 state = job.run(items, [options])
                 _repair(state)
                 linearized = job.linearize(state, options).restrict(options.positions)
-                spectra.append(macro_spectrum(linearized, options))
+                spectra.append(macro_spectrum(linearized.engine(), options))
     if not spectra:
         return None
     return calibrate_alpha(

@@ -2,11 +2,11 @@
 
     C_sh = sqrt(sum_e ||rho_e a_u - a_v||^2) / (eps + sqrt(sum_e ||a_u||^2 + ||a_v||^2))      (equation 2)
 
-`residual="edge"` is that. `"joint"` has one term for each node with parents, with the sum over its parents in
-place of one parent. `"propagated"` runs the linearized circuit from its sources by itself and compares at the
-sinks. `metric="relative"` measures each term position by position in its own units.
+`residual="edge"` is that. `"joint"` has one term for each node with parents, with the sum over its parents in place of
+one parent. `"propagated"` runs the linearized circuit from its sources by itself and compares at the sinks.
+`metric="relative"` measures each term position by position in its own units.
 
-A local residual says nothing of whether it matters to the output; never call it faithfulness.
+A local residual says nothing about whether it matters to the output; never call it faithfulness.
 """
 
 from collections import Counter
@@ -19,9 +19,8 @@ from torch import Tensor
 from eics.circuits.graph import Edge
 from eics.linalg.blocks import add
 from eics.linalg.host_device import to_device
-from eics.linearized.circuit import LinearizedCircuit, Stalk, by_position
-from eics.linearized.junctions import Images, joined
-from eics.linearized.sweep import sweep_back
+from eics.linearized.circuit import LinearizedCircuit, Stalk
+from eics.linearized.sweep import EdgePredictions, Engine
 
 EPS = 1e-8
 
@@ -30,8 +29,8 @@ EPS = 1e-8
 class Terms:
     """Summands of the numerator by position, and what they are measured against; n of them, into nodes of one kind.
 
-    `residual` is (B, n, T). `energy` is (B, n, T) where the metric goes by position, else (B, n, 1), or None where it
-    is known of all edges together. `cosine`, (B, n), is that of `rho a_u` and `a_v` over all positions, nan where one
+    `residual` is (B, n, T). `energy` is (B, n, T) if the metric goes by position, else (B, n, 1), or None if it is
+    known only for all edges together. `cosine`, (B, n), is that of `rho a_u` and `a_v` over all positions, nan if one
     of them is zero; None for a node.
     """
 
@@ -44,15 +43,15 @@ class Terms:
 
 @dataclass(frozen=True)
 class SheafTerm:
-    """C_sh for each prompt, and who makes it.
+    """C_sh for each prompt, and its attribution to edges or nodes.
 
     Attributes:
         c_sh: (B,).
-        names: edges, or nodes where the residual goes by node.
+        names: edges, or nodes if the residual goes by node.
         residual: squared residual of each name in the chosen metric, (B, names).
-        share: of the numerator, (B, names); sums to 1, or is 0 where there is no residual at all.
-        first_position: share of token position 0, (B,); None where no stalk has positions.
-        cosine: of `rho a_u` and `a_v` for each edge, (B, names), nan where there is none; None where names are nodes.
+        share: of the numerator, (B, names); sums to 1, or is 0 if there is no residual at all.
+        first_position: share of token position 0, (B,); None if no stalk has positions.
+        cosine: of `rho a_u` and `a_v` for each edge, (B, names), nan if one is zero; None if names are nodes.
     """
 
     c_sh: Tensor
@@ -63,153 +62,110 @@ class SheafTerm:
     cosine: Tensor | None = None
 
 
-def sheaf_term(linearized: LinearizedCircuit, *, residual: str = "edge", metric: str = "euclidean") -> SheafTerm:
+def sheaf_term(engine: Engine, *, residual: str = "edge", metric: str = "euclidean") -> SheafTerm:
     """C_sh in one of its three forms and two metrics."""
     if residual == "propagated":
-        return _propagated(linearized, metric)
+        return _propagated(engine, metric)
     if residual == "joint":
-        carried = dict(_carried(linearized, _columns(linearized)))
-        return _combine(list(_joint_terms(linearized, carried, metric)), metric)
-    return _by_edge(linearized, metric)
+        carried = {node: block.squeeze(2) for node, block in engine.carry(_columns(engine.linearized))}
+        return _combine(list(_joint_terms(engine.linearized, carried, metric)), metric)
+    return _by_edge(engine, metric)
 
 
-def sheaf_terms(linearized: LinearizedCircuit, *, residual: str, metric: str) -> tuple[SheafTerm, SheafTerm]:
-    """C_sh in one of its forms, and by edge. What parents carry together is the sum of what each does."""
+def sheaf_terms(engine: Engine, *, residual: str, metric: str) -> tuple[SheafTerm, SheafTerm]:
+    """C_sh in one of its forms, and by edge. What parents carry together is the sum of what each carries."""
     if residual == "joint":
         carried: dict[str, Tensor] = {}
-        by_edge = _by_edge(linearized, metric, carried)
-        return _combine(list(_joint_terms(linearized, carried, metric)), metric), by_edge
-    term = sheaf_term(linearized, residual=residual, metric=metric)
-    return term, term if residual == "edge" else _by_edge(linearized, metric)
+        by_edge = _by_edge(engine, metric, carried)
+        return _combine(list(_joint_terms(engine.linearized, carried, metric)), metric), by_edge
+    term = sheaf_term(engine, residual=residual, metric=metric)
+    return term, term if residual == "edge" else _by_edge(engine, metric)
 
 
-def _by_edge(linearized: LinearizedCircuit, metric: str, carried: dict[str, Tensor] | None = None) -> SheafTerm:
-    energy = None if metric == "relative" else _energy(linearized)
-    return _combine(list(_edge_terms(linearized, metric, carried)), metric, energy)
+def propagated_c_sh(engine: Engine, *, metric: str = "euclidean") -> Tensor:
+    """C_sh of `residual="propagated"` alone, (B,), without the transposed sweep that attributes it to nodes."""
+    return _combine(list(_sink_terms(engine.linearized, _propagate(engine), metric)), metric).c_sh
 
 
-def propagated_c_sh(linearized: LinearizedCircuit, *, metric: str = "euclidean") -> Tensor:
-    """C_sh of `residual="propagated"` alone, (B,), without the pass that finds out who makes it."""
-    propagated = _propagate(linearized)
-    return _combine(list(_sink_terms(linearized, propagated, metric)), metric).c_sh
+def _by_edge(engine: Engine, metric: str, carried: dict[str, Tensor] | None = None) -> SheafTerm:
+    """||rho a_u - a_v||^2 for each edge. `carried`, if given, gets the sum over each node's edges."""
+    energy = None if metric == "relative" else _energy(engine.linearized)
+    terms = [_terms_of(predictions, engine.linearized, metric) for predictions in engine.edge_predictions(carried)]
+    return _combine(terms, metric, energy)
 
 
-def _edge_terms(
-    linearized: LinearizedCircuit, metric: str, carried: dict[str, Tensor] | None = None
-) -> Iterator[Terms]:
-    """||rho a_u - a_v||^2 for each edge. `carried`, where it is given, gets the sum over each node's edges."""
-    return (_terms_of(images, linearized, metric) for images in joined(_images(linearized, carried)))
-
-
-def _images(linearized: LinearizedCircuit, carried: dict[str, Tensor] | None) -> Iterator[Images]:
-    """What edges predict, junction by junction."""
-    observed = {} if carried is None else _short_columns(linearized)
-    for junction in linearized.junctions:
-        written = True
-        for images in junction.images(linearized.stalks):
-            written = images.written
-            if carried is not None and written:
-                _count_in(carried, images.edges[0].target, images.predicted.sum(dim=1).flatten(1))
-            yield images
-        if carried is not None and not written:
-            for node, value in junction.carry(observed):
-                _count_in(carried, node, linearized.written(node, value).squeeze(2))
-
-
-def _count_in(carried: dict[str, Tensor], node: str, block: Tensor) -> None:
-    known = carried.get(node)
-    carried[node] = block if known is None else known + block
-
-
-def _short_columns(linearized: LinearizedCircuit) -> dict[str, Tensor]:
-    """The observed activations as blocks of one vector, z of those that are carried so."""
-    found = {}
-    for node, stalk in linearized.stalks.items():
-        value = stalk.z if node in linearized.writers else stalk.activation
-        assert value is not None
-        found[node] = value.flatten(1).unsqueeze(2)
-    return found
-
-
-def _terms_of(images: Images, linearized: LinearizedCircuit, metric: str) -> Terms:
-    """The terms of edges from what they predict."""
-    predicted, observed = images.predicted, images.observed
+def _terms_of(predictions: EdgePredictions, linearized: LinearizedCircuit, metric: str) -> Terms:
+    predicted, observed = predictions.predicted, predictions.observed
     lengths = _length(predicted)  # (B, edges, T)
     unit = observed.flatten(2) / _length(observed.flatten(2)).unsqueeze(-1)  # nothing overflows
     cosine = (predicted.flatten(2) * unit).sum(dim=2) / _length(lengths)
     energy = lengths.square() + by_position(observed) if metric == "relative" else None
-    positions = linearized.stalks[images.edges[0].target].positions
-    return Terms(images.edges, by_position(predicted - observed), energy, positions, cosine.clamp(-1.0, 1.0))
-
-
-def _length(vectors: Tensor) -> Tensor:
-    """Norms over the last axis."""
-    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1)
-    return lengths
+    positions = linearized.stalks[predictions.edges[0].target].positions
+    return Terms(predictions.edges, by_position(predicted - observed), energy, positions, cosine.clamp(-1.0, 1.0))
 
 
 def _joint_terms(linearized: LinearizedCircuit, carried: Mapping[str, Tensor], metric: str) -> Iterator[Terms]:
-    """||sum_u rho a_u - (a_v - b_v)||^2 against ||sum_u rho a_u||^2 + ||a_v - b_v||^2, for each node; `carried` are the
+    """||sum_u rho a_u - (a_v - b_v)||^2 against ||sum_u rho a_u||^2 + ||a_v - b_v||^2 for each node; `carried` are the
     sums."""
     for node in linearized.circuit.inner:
         stalk = linearized.stalks[node]
-        explained = (
-            carried[node].reshape(stalk.activation.shape) if node in carried else torch.zeros_like(stalk.activation)
-        )
+        explained = torch.zeros_like(stalk.activation)
+        if node in carried:
+            explained = carried[node].reshape(stalk.activation.shape)
         to_explain = stalk.activation - stalk.constant
         energy = by_position(explained) + by_position(to_explain)
         yield _node_terms(node, by_position(explained - to_explain), energy, stalk, metric)
 
 
 def _node_terms(node: str, residual: Tensor, energy: Tensor, stalk: Stalk, metric: str) -> Terms:
-    """A node's own, from (B, T)."""
+    """One node's terms from its residual and energy by position, (B, T)."""
     if metric == "euclidean":
         energy = energy.sum(dim=1, keepdim=True)
     return Terms((node,), residual.unsqueeze(1), energy.unsqueeze(1), stalk.positions)
 
 
 def _combine(terms: Sequence[Terms], metric: str, energy: Tensor | None = None) -> SheafTerm:
-    """C_sh from all terms. `energy`, (B,), is what they are measured against all together, where they do not say."""
-    alike: dict[object, list[Terms]] = {}  # few kinds of stalks: one operation for all of a kind
+    """C_sh from all terms. `energy`, (B,), is what all of them together are measured against, if they do not say."""
+    by_kind: dict[object, list[Terms]] = {}  # few kinds of stalks: one operation serves all of a kind
     for term in terms:
-        alike.setdefault((id(term.positions), term.residual.shape[2]), []).append(term)
-    joined = [_joined(some) for some in alike.values()]
+        by_kind.setdefault((id(term.positions), term.residual.shape[2]), []).append(term)
+    kinds = [_joined(alike) for alike in by_kind.values()]
     if metric == "relative":
-        energies = [term.energy for term in joined if term.energy is not None]
-        ratios = [_divide(term.residual, energy) for term, energy in zip(joined, energies, strict=True)]
-        counted = add((energy > 0).sum(dim=(1, 2)) for energy in energies)
-        residual = torch.cat([ratio.sum(dim=2) for ratio in ratios], dim=1)
+        energies = [kind.energy for kind in kinds if kind.energy is not None]
+        parts = [_divide(kind.residual, own) for kind, own in zip(kinds, energies, strict=True)]
+        counted = add((own > 0).sum(dim=(1, 2)) for own in energies)
+        residual = torch.cat([part.sum(dim=2) for part in parts], dim=1)
         total = residual.sum(dim=1)
         c_sh = (total / counted.clamp(min=1)).sqrt()
     else:
-        ratios = [term.residual for term in joined]
-        residual = torch.cat([ratio.sum(dim=2) for ratio in ratios], dim=1)
+        parts = [kind.residual for kind in kinds]
+        residual = torch.cat([part.sum(dim=2) for part in parts], dim=1)
         total = residual.sum(dim=1)
         if energy is None:
-            energy = add(term.energy.sum(dim=(1, 2)) for term in joined if term.energy is not None)
+            energy = add(kind.energy.sum(dim=(1, 2)) for kind in kinds if kind.energy is not None)
         c_sh = total.sqrt() / (EPS + energy.sqrt())
-    cosines = [term.cosine for term in joined if term.cosine is not None]
+    cosines = [kind.cosine for kind in kinds if kind.cosine is not None]
     return SheafTerm(
         c_sh=c_sh,
-        names=tuple(name for term in joined for name in term.names),
+        names=tuple(name for kind in kinds for name in kind.names),
         residual=residual,
         share=_divide(residual, total.unsqueeze(1)),
-        first_position=_first_position(ratios, [term.positions for term in joined], total),
-        cosine=torch.cat(cosines, dim=1) if len(cosines) == len(joined) else None,
+        first_position=_first_position(parts, [kind.positions for kind in kinds], total),
+        cosine=torch.cat(cosines, dim=1) if len(cosines) == len(kinds) else None,
     )
 
 
 def _joined(terms: Sequence[Terms]) -> Terms:
     """Terms of stalks of one kind as one."""
 
-    def side_by_side(tensors: Sequence[Tensor | None]) -> Tensor | None:
-        known = [tensor for tensor in tensors if tensor is not None]
-        return None if not known else known[0] if len(known) == 1 else torch.cat(known, dim=1)
+    def side_by_side(name: str) -> Tensor | None:
+        tensors = [tensor for term in terms if (tensor := getattr(term, name)) is not None]
+        return None if not tensors else tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=1)
 
-    residual = side_by_side([term.residual for term in terms])
+    residual = side_by_side("residual")
     assert residual is not None
-    energy, cosine = (side_by_side([getattr(term, name) for term in terms]) for name in ("energy", "cosine"))
-    return Terms(tuple(name for term in terms for name in term.names), residual, energy, terms[0].positions, cosine)
+    names = tuple(name for term in terms for name in term.names)
+    return Terms(names, residual, side_by_side("energy"), terms[0].positions, side_by_side("cosine"))
 
 
 def _energy(linearized: LinearizedCircuit) -> Tensor:
@@ -220,15 +176,15 @@ def _energy(linearized: LinearizedCircuit) -> Tensor:
     return (torch.stack(norms, dim=1).square() * times).sum(dim=1)
 
 
-def _propagated(linearized: LinearizedCircuit, metric: str) -> SheafTerm:
+def _propagated(engine: Engine, metric: str) -> SheafTerm:
     """||a - p|| over the sinks, and its causes.
 
-    The error `e = a - p` obeys `e_v = r_v + sum_u rho e_u` with the joint residuals `r_v` (against the means, where
-    there are some). So with the sinks' (weighted) errors as cotangents, one transposed sweep gives `<r_v carried to the
+    The error `e = a - p` obeys `e_v = r_v + sum_u rho e_u` with the joint residuals `r_v` (against the means, if there
+    are some). So with the sinks' (weighted) errors as cotangents, one transposed sweep gives `<r_v carried to the
     sinks, error>` for all v.
     """
-    circuit, stalks, propagated = linearized.circuit, linearized.stalks, _propagate(linearized)
-    terms = list(_sink_terms(linearized, propagated, metric))
+    circuit, stalks, propagated = engine.linearized.circuit, engine.linearized.stalks, _propagate(engine)
+    terms = list(_sink_terms(engine.linearized, propagated, metric))
     whole = _combine(terms, metric)
     cotangents = {}
     for node, term in zip(circuit.sinks, terms, strict=True):
@@ -237,65 +193,63 @@ def _propagated(linearized: LinearizedCircuit, metric: str) -> SheafTerm:
             assert term.energy is not None
             error = _divide(error, term.energy.squeeze(1).unsqueeze(2))
         cotangents[node] = error.flatten(1).unsqueeze(2)
-    total = whole.residual.sum(dim=1)
-    shares = _carried_shares(linearized, cotangents, total)
+    shares = _carried_shares(engine, cotangents, whole.residual.sum(dim=1))
     return SheafTerm(whole.c_sh, circuit.inner, *shares, whole.first_position)
 
 
-def _propagate(linearized: LinearizedCircuit) -> dict[str, Tensor]:
+def _propagate(engine: Engine) -> dict[str, Tensor]:
     """The linearized circuit run by itself: `p_v = a_v` at sources, `p_v = b_v + sum_u rho p_u` elsewhere.
 
-    With a reference, of means `m_u` of writes, `p_v = n_v + sum_u rho (p_u - m_u)`, where `n_v` is what the node writes
-    where all that it reads is at its mean: the circuit carries departures from the means, and the rest stays there.
+    With a reference set, of means `m_u` of writes, `p_v = n_v + sum_u rho (p_u - m_u)`, where `n_v` is what the node
+    writes if everything that it reads is at its mean: the circuit carries departures from the means, and the rest
+    stays.
     """
-    stalks, sources = linearized.stalks, linearized.circuit.sources
+    stalks, sources = engine.linearized.stalks, engine.linearized.circuit.sources
     propagated = {node: stalks[node].flat.unsqueeze(2) for node in sources}
-    away = {node: stalks[node].less_mean(propagated[node]) for node in sources}
-    for level in linearized.levels():
-        for node, carried in linearized.carry(level, away).items():
-            propagated[node] = carried + stalks[node].flat_rest.unsqueeze(2)
-            away[node] = stalks[node].less_mean(propagated[node])
+    departures = {node: stalks[node].less_mean(propagated[node]) for node in sources}
+    for node, carried in engine.carry(departures):
+        propagated[node] = carried + stalks[node].flat_rest.unsqueeze(2)
+        departures[node] = stalks[node].less_mean(propagated[node])
     return propagated
 
 
 def _sink_terms(linearized: LinearizedCircuit, propagated: dict[str, Tensor], metric: str) -> Iterator[Terms]:
     for node in linearized.circuit.sinks:
-        yield _sink_term(node, linearized.stalks[node], propagated[node].squeeze(2), metric)
+        stalk = linearized.stalks[node]
+        expected = propagated[node].squeeze(2).view_as(stalk.activation)
+        energy = by_position(stalk.activation - stalk.constant) + by_position(expected - stalk.constant)
+        yield _node_terms(node, by_position(stalk.activation - expected), energy, stalk, metric)
 
 
-def _sink_term(node: str, stalk: Stalk, propagated: Tensor, metric: str) -> Terms:
-    expected = propagated.view_as(stalk.activation)
-    energy = by_position(stalk.activation - stalk.constant) + by_position(expected - stalk.constant)
-    return _node_terms(node, by_position(stalk.activation - expected), energy, stalk, metric)
-
-
-def _carried_shares(
-    linearized: LinearizedCircuit, cotangents: dict[str, Tensor], total: Tensor
-) -> tuple[Tensor, Tensor]:
+def _carried_shares(engine: Engine, cotangents: dict[str, Tensor], total: Tensor) -> tuple[Tensor, Tensor]:
     """Local squared residuals and carried shares of the nodes with parents, (B, nodes) each."""
-    circuit, stalks = linearized.circuit, linearized.stalks
-    away = {node: stalks[node].less_mean(block) for node, block in _columns(linearized).items()}
+    linearized, stalks = engine.linearized, engine.linearized.stalks
+    departures = {node: stalks[node].less_mean(block) for node, block in _columns(linearized).items()}
     residuals = {
         node: (stalks[node].flat - stalks[node].flat_rest).unsqueeze(2) - carried
-        for node, carried in _carried(linearized, away)
+        for node, carried in engine.carry(departures)
     }
-    carried = dict.fromkeys(circuit.inner, torch.zeros_like(total))
-    for node, cotangent in sweep_back(linearized, linearized.levels(), cotangents):
+    carried = dict.fromkeys(linearized.circuit.inner, torch.zeros_like(total))
+    for node, cotangent in engine.pull(cotangents):
         carried[node] = (residuals[node] * cotangent).sum(dim=(1, 2))
     local = torch.stack([residual.square().sum(dim=(1, 2)) for residual in residuals.values()], dim=1)
     return local, _divide(torch.stack(list(carried.values()), dim=1), total.unsqueeze(1))
 
 
-def _carried(linearized: LinearizedCircuit, values: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """sum_u rho_{u->v} values_u for each node with parents, in topological order."""
-    for level in linearized.levels():
-        carried = linearized.carry(level, values)
-        yield from ((node, carried[node]) for node in level.nodes)
-
-
 def _columns(linearized: LinearizedCircuit) -> dict[str, Tensor]:
     """The observed activations as blocks of one vector."""
     return {node: stalk.flat.unsqueeze(2) for node, stalk in linearized.stalks.items()}
+
+
+def by_position(stalk: Tensor) -> Tensor:
+    """Squared norm at each position: (..., T, d) to (..., T)."""
+    return _length(stalk).square()
+
+
+def _length(vectors: Tensor) -> Tensor:
+    """Norms over the last axis."""
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1)
+    return lengths
 
 
 def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
@@ -304,7 +258,7 @@ def _divide(numerator: Tensor, denominator: Tensor) -> Tensor:
 
 
 def _first_position(parts: Sequence[Tensor], positions: Sequence[Tensor | None], total: Tensor) -> Tensor | None:
-    pairs = [(part, known) for part, known in zip(parts, positions, strict=True) if known is not None]
+    pairs = [(part, own) for part, own in zip(parts, positions, strict=True) if own is not None]
     if not pairs:
         return None
-    return _divide(add(torch.where(known == 0, part, 0.0).sum(dim=(1, 2)) for part, known in pairs), total)
+    return _divide(add(torch.where(own == 0, part, 0.0).sum(dim=(1, 2)) for part, own in pairs), total)

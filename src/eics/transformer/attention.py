@@ -12,30 +12,30 @@ from weakref import ReferenceType
 import torch
 from torch import Tensor
 
+from eics.linalg.blocks import project
 from eics.linalg.host_device import filling_cache, keep_alive
-from eics.linalg.rows import project
 from eics.models.spec import Attention
 from eics.transformer.norm import NormMap, held_scale
 
-_Found = TypeVar("_Found")
+Value = TypeVar("Value")
 
 Rotation = tuple[Tensor, Tensor]
 """cos and sin, (B or 1, T, r): rotary embeddings of the first r coordinates of queries and keys."""
 
 
 class AttentionState:
-    """One layer's attention at the observed state, for the heads that are asked for; in the working dtype.
+    """One layer's attention at the observed state, for some of its heads; in the working dtype.
 
-    Tensors of all heads have them first: (H, B, T, e). A grouped-query model's keys and values are repeated for the
-    query heads that share them.
+    Tensors have the heads first: (H, B, T, e). Keys and values of a grouped-query model are repeated for the query
+    heads that share them.
 
     Args:
         spec: weights.
         read: the residual stream that the layer reads, (B, T, d).
         rotation: rotary embeddings, or None.
-        summed: sum of the heads' outputs before the post-norm, (B, T, d), or None where there is no post-norm.
+        summed: sum of the heads' outputs before the post-norm, (B, T, d), or None without a post-norm.
         frozen: whether norms are held.
-        heads: which heads will be asked for; None: all.
+        heads: which heads; None: all.
     """
 
     def __init__(
@@ -51,21 +51,21 @@ class AttentionState:
         self.heads = tuple(range(spec.heads) if heads is None else heads)
         self.norm = NormMap.at(spec.norm, read, frozen)
         self.post = held_scale(spec.post_norm, summed) if spec.post_norm and summed is not None else None
-        self.siblings: list[ReferenceType[AttentionState]] = []  # of all layers at the same pass; none keeps another
-        self._known: dict[Hashable, Any] = {}
+        self.siblings: list[ReferenceType[AttentionState]] = []  # all layers of the same pass; none keeps another alive
+        self._shared: dict[Hashable, Any] = {}
 
-    def once(self, name: Hashable, make: Callable[[], _Found]) -> _Found:
-        """What several maps of these heads need, computed once for all of them. It must not hold the state itself."""
-        if name not in self._known:
-            self._known[name] = make()
-        found: _Found = self._known[name]
-        return found
+    def once(self, name: Hashable, make: Callable[[], Value]) -> Value:
+        """Computes what several maps of these heads need once for all of them. It must not hold the state itself."""
+        if name not in self._shared:
+            self._shared[name] = make()
+        value: Value = self._shared[name]
+        return value
 
     @cached_property
-    def held(self) -> "Held":
-        """Queries, keys, values and patterns of all heads asked for; computed once, in a few products."""
+    def activations(self) -> "AttentionActivations":
+        """Queries, keys, values and patterns of all heads, in a few products."""
         query, key, value = (self.raw + self._biases).chunk(3, dim=-1)
-        return _held(self.spec, query, key, value, self.rotation, self.frozen)
+        return _activations(self.spec, query, key, value, self.rotation, self.frozen)
 
     @cached_property
     def raw(self) -> Tensor:
@@ -74,51 +74,46 @@ class AttentionState:
         return project((self.norm.point / self.norm.scale).unsqueeze(0), weight.mT)
 
     def weights_in(self, heads: Sequence[int], ports: Sequence[str]) -> Tensor:
-        """Weights of ports, one below another, with the norm's gain and centring in them: W diag(w) P, (H, ports*e, d);
-        of weights alone, and kept."""
+        """W diag(w) P of the ports, one below another, (H, ports*e, d): weights alone, and cached."""
         spec, norm = self.spec, self.norm
 
         def make() -> Tensor:
-            weight = torch.cat([_weight(spec, heads, port) for port in ports], dim=1).to(norm.weight.dtype)
-            weight = weight * norm.weight
-            return weight - weight.mean(dim=2, keepdim=True) if norm.spec.centred else weight
+            return norm.fold(torch.cat([port_weight(spec, heads, port) for port in ports], dim=1).to(norm.weight.dtype))
 
         weights = (spec.w_q, spec.w_k, spec.w_v, norm.spec.weight)
-        return spec.kept.get((tuple(heads), "in", tuple(ports), norm.weight.dtype), weights, make)
+        return spec.cache.get((tuple(heads), "in", tuple(ports), norm.weight.dtype), weights, make)
 
     @property
     def _biases(self) -> Tensor:
-        """What queries, keys and values are beside that: W bias + b, (H, 1, 1, 3*e); kept."""
+        """The constant part of queries, keys and values, W bias + b, (H, 1, 1, 3*e): weights alone, and cached."""
         spec, norm = self.spec, self.norm
 
         def make() -> Tensor:
-            weight = torch.cat([_weight(spec, self.heads, port) for port in "qkv"], dim=1).to(norm.weight.dtype)
-            found = torch.zeros_like(weight[..., 0])
+            weight = torch.cat([port_weight(spec, self.heads, port) for port in "qkv"], dim=1).to(norm.weight.dtype)
+            through = torch.zeros_like(weight[..., 0])
             if norm.spec.bias is not None:
-                found = weight @ norm.spec.bias.to(weight.dtype)
-            groups = [spec.group(head) for head in self.heads]
-            rows = ((spec.b_q, self.heads), (spec.b_k, groups), (spec.b_v, groups))
-            own = [
-                part if b is None else part + pick(b, at) for part, (b, at) in zip(found.chunk(3, 1), rows, strict=True)
-            ]
-            return torch.cat(own, dim=1)[:, None, None]
+                through = weight @ norm.spec.bias.to(weight.dtype)
+            biases = [port_bias(spec, self.heads, port) for port in "qkv"]
+            parts = zip(through.chunk(3, dim=1), biases, strict=True)
+            return torch.cat([part if own is None else part + own for part, own in parts], dim=1)[:, None, None]
 
-        mine = (spec.w_q, spec.w_k, spec.w_v, spec.b_q, spec.b_k, spec.b_v, norm.spec.bias)
-        weights = [weight for weight in mine if weight is not None]
-        return spec.kept.get((self.heads, "biases", norm.weight.dtype), weights, make)
+        made_of = (spec.w_q, spec.w_k, spec.w_v, spec.b_q, spec.b_k, spec.b_v, norm.spec.bias)
+        weights = [weight for weight in made_of if weight is not None]
+        return spec.cache.get((self.heads, "biases", norm.weight.dtype), weights, make)
 
     def write(self, z: Tensor) -> Tensor:
-        """What heads with these z, (H, B, T, e), write: (H, B, T, d); in the post-norm's held units."""
+        """What the heads write given their z, (H, B, T, e): (H, B, T, d); a post-norm's denominator is held."""
         out = project(z, pick(self.spec.w_o, self.heads).to(z.dtype).mT)
         return out if self.post is None else out * self.post
 
     @cached_property
     def function(self) -> Tensor:
         """What the model's own function writes at the observed state, (H, B, T, d)."""
-        return self.write(self.held.pattern @ self.held.value)
+        return self.write(self.activations.pattern @ self.activations.value)
 
     def constants(self, biases: Tensor, made_of: Sequence[Tensor]) -> Tensor:
-        """`W_O (W_V bias + b_V)` and `W_O W_V diag(w) P biases` of the heads asked for, (2, H, 1, 1, d); kept.
+        """`W_O (W_V bias + b_V)` and `W_O W_V diag(w) P biases` of the heads, (2, H, 1, 1, d): weights alone, and
+        cached.
 
         `made_of` are the weights that `biases` is the sum of.
         """
@@ -129,15 +124,14 @@ class AttentionState:
             w_v, w_o = pick(spec.w_v, groups).to(biases.dtype), pick(spec.w_o, self.heads).to(biases.dtype)
             own = norm.weight * (biases - biases.mean() if norm.spec.centred else biases)
             fixed = torch.zeros_like(own) if norm.spec.bias is None else norm.spec.bias.to(own.dtype)
-            read = torch.stack([fixed, own], dim=1)  # (d, 2)
-            found = w_v @ read  # (H, e, 2)
+            values = w_v @ torch.stack([fixed, own], dim=1)  # (H, e, 2)
             if spec.b_v is not None:
-                found[..., 0] += pick(spec.b_v, groups).to(own.dtype)
-            return (w_o @ found).movedim(2, 0)[:, :, None, None].contiguous()
+                values[..., 0] += pick(spec.b_v, groups).to(own.dtype)
+            return (w_o @ values).movedim(2, 0)[:, :, None, None].contiguous()
 
         mine = (spec.w_v, spec.b_v, spec.w_o, norm.spec.weight, norm.spec.bias)
         weights = [*(weight for weight in mine if weight is not None), *made_of]
-        return spec.kept.get((self.heads, "constants", biases.dtype), weights, make)
+        return spec.cache.get((self.heads, "constants", biases.dtype), weights, make)
 
     def at(self, read: Tensor, rows: slice = slice(None), heads: Sequence[int] | None = None) -> "AttentionState":
         """The same attention for some of the prompts and heads, or at the same state in another precision."""
@@ -150,7 +144,7 @@ class AttentionState:
 
 
 @dataclass(frozen=True)
-class Held:
+class AttentionActivations:
     """Heads at the observed state: query, key and value (H, B, T, e), pattern and soft-cap's slope (H, B, T, T)."""
 
     query: Tensor
@@ -161,41 +155,41 @@ class Held:
     q_norm: NormMap | None
     k_norm: NormMap | None
 
-    def pick(self, places: Sequence[int]) -> "Held":
-        """Some of the heads."""
+    def pick(self, places: Sequence[int]) -> "AttentionActivations":
+        """The activations of some of the heads."""
 
         def some(tensor: Tensor) -> Tensor:
             return pick(tensor, places)
 
-        return Held(
+        return AttentionActivations(
             some(self.query),
             some(self.key),
             some(self.pattern),
             None if self.slope is None else some(self.slope),
             some(self.value),
-            None if self.q_norm is None else self.q_norm.each(some),
-            None if self.k_norm is None else self.k_norm.each(some),
+            None if self.q_norm is None else self.q_norm.map_tensors(some),
+            None if self.k_norm is None else self.k_norm.map_tensors(some),
         )
 
 
-def hold(
+def activations_at(
     spec: Attention,
     heads: Sequence[int],
     normed: tuple[Tensor, Tensor, Tensor],
     rotation: Rotation | None,
     frozen: bool,
-) -> Held:
-    """Heads at what they read through queries, keys and values, after the norm: (B, T, d) or by head (H, B, T, d)."""
-    at, groups = list(heads), [spec.group(head) for head in heads]
-    raw_query = _project(normed[0], pick(spec.w_q, at), None if spec.b_q is None else pick(spec.b_q, at))
-    raw_key = _project(normed[1], pick(spec.w_k, groups), None if spec.b_k is None else pick(spec.b_k, groups))
-    value = _project(normed[2], pick(spec.w_v, groups), None if spec.b_v is None else pick(spec.b_v, groups))
-    return _held(spec, raw_query, raw_key, value, rotation, frozen)
+) -> AttentionActivations:
+    """Heads that read these through queries, keys and values, after the norm: (B, T, d), or by head (H, B, T, d)."""
+    read = [
+        _project(x, port_weight(spec, heads, port), port_bias(spec, heads, port))
+        for x, port in zip(normed, "qkv", strict=True)
+    ]
+    return _activations(spec, read[0], read[1], read[2], rotation, frozen)
 
 
-def _held(
+def _activations(
     spec: Attention, raw_query: Tensor, raw_key: Tensor, value: Tensor, rotation: Rotation | None, frozen: bool
-) -> Held:
+) -> AttentionActivations:
     """From queries and keys before their norms and rotation."""
     q_norm, k_norm = (
         None if norm is None else NormMap.at(norm, raw, frozen)
@@ -203,7 +197,7 @@ def _held(
     )
     query = rotate(raw_query if q_norm is None else q_norm.value, rotation)
     key = rotate(raw_key if k_norm is None else k_norm.value, rotation)
-    return Held(query, key, *_pattern(spec, query, key), value, q_norm, k_norm)
+    return AttentionActivations(query, key, *_pattern(spec, query, key), value, q_norm, k_norm)
 
 
 def _pattern(spec: Attention, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -212,12 +206,12 @@ def _pattern(spec: Attention, query: Tensor, key: Tensor) -> tuple[Tensor, Tenso
     if spec.softcap is not None:
         capped = torch.tanh(scores / spec.softcap)
         scores, slope = spec.softcap * capped, 1.0 - capped.square()
-    hidden = keep_alive(_hidden(spec.window, query.shape[-2], query.device))
+    hidden = keep_alive(_hidden_keys(spec.window, query.shape[-2], query.device))
     return scores.masked_fill(hidden, float("-inf")).softmax(dim=-1), slope
 
 
 @lru_cache(maxsize=64)
-def _hidden(window: int | None, length: int, device: torch.device) -> Tensor:
+def _hidden_keys(window: int | None, length: int, device: torch.device) -> Tensor:
     """Which keys a query does not see: later ones, and those further back than the window. (T, T)."""
     with torch.inference_mode(False), filling_cache():
         place = torch.arange(length, device=device)
@@ -256,23 +250,29 @@ def _unhalf(x: Tensor) -> Tensor:
 
 
 def pick(tensor: Tensor, places: Sequence[int]) -> Tensor:
-    """Some rows; neighbours, all of them among others, without a copy."""
+    """The rows at these places; neighbouring rows without a copy."""
     first, count = places[0], len(places)
     if list(places) == list(range(first, first + count)):
         return tensor if count == len(tensor) else tensor[first : first + count]
     return tensor.index_select(0, keep_alive(_index(tuple(places), tensor.device)))
 
 
-def _weight(spec: Attention, heads: Sequence[int], port: str) -> Tensor:
-    """Of a port of some heads, (H, e, d)."""
+def port_weight(spec: Attention, heads: Sequence[int], port: str) -> Tensor:
+    """The weights of a port (`q`, `k`, `v`) of some heads, (H, e, d); those of keys and values repeated by group."""
     if port == "q":
         return pick(spec.w_q, heads)
     return pick(spec.w_k if port == "k" else spec.w_v, [spec.group(head) for head in heads])
 
 
+def port_bias(spec: Attention, heads: Sequence[int], port: str) -> Tensor | None:
+    """The bias of a port of some heads, (H, e), or None."""
+    bias = {"q": spec.b_q, "k": spec.b_k, "v": spec.b_v}[port]
+    return None if bias is None else pick(bias, heads if port == "q" else [spec.group(head) for head in heads])
+
+
 @lru_cache(maxsize=1 << 12)
 def _index(places: tuple[int, ...], device: torch.device) -> Tensor:
-    """Kept: sent anew for each use, a list of places makes a GPU wait."""
+    """Cached, because copying an index to a GPU for each use synchronises with it."""
     with torch.inference_mode(False), filling_cache():
         return torch.tensor(places).to(device, non_blocking=True)
 

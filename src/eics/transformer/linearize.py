@@ -28,6 +28,7 @@ from eics.linalg.host_device import to_device
 from eics.linalg.operators import LinearOperator
 from eics.linearized.circuit import Entry, LinearizedCircuit, Stalk
 from eics.transformer.attention import AttentionState, by_head, pick
+from eics.transformer.fast_sweep.engine import TransformerEngine
 from eics.transformer.forward import ForwardState
 from eics.transformer.head import HeadMap
 from eics.transformer.means import Means, read_name
@@ -83,7 +84,7 @@ class _Linearizer:
         entries = {name: self.entries(Node.parse(name)) for name in circuit.inner}
         stalks = {name: self.stalk(Node.parse(name)) for name in circuit.order}
         # Padding is masked from the start, the circuit's own restrictions with it.
-        return LinearizedCircuit(circuit, stalks, entries, linearization).restrict("all")
+        return LinearizedCircuit(circuit, stalks, entries, linearization, TransformerEngine).restrict("all")
 
     def entries(self, node: Node) -> tuple[Entry, ...]:
         """One for each port present; under `frozen` none for queries and keys."""
@@ -245,7 +246,7 @@ class _Linearizer:
         if layer not in self._head_constants:
             attention, node = self.attention(layer), Node.parse(f"a{layer}.h{self.heads[layer][0]}")
             fixed, through = attention.constants(self.biases(node), [b for b in self._upstream(node) if b is not None])
-            seen = attention.held.pattern @ (1.0 / attention.norm.scale)  # (H, B, T, 1)
+            seen = attention.activations.pattern @ (1.0 / attention.norm.scale)  # (H, B, T, 1)
             found = torch.addcmul(fixed, seen, through)
             self._head_constants[layer] = found if attention.post is None else found * attention.post
         return self._head_constants[layer]

@@ -50,7 +50,7 @@ class NormMap:
 
     @cached_property
     def beta(self) -> Tensor | None:
-        """Of `N N^T = diag(w) (P / s^2 + beta c c^T) diag(w)`, (..., T); None where s is held, for 0."""
+        """beta in `N N^T = diag(w) (P / s^2 + beta c c^T) diag(w)`, (..., T); None, for 0, under `frozen`."""
         if self.frozen:
             return None
         width = self.point.shape[-1]
@@ -64,11 +64,10 @@ class NormMap:
 
     def mv(self, x: Tensor) -> Tensor:
         """N x."""
-        x = _centre(x) if self.spec.centred else x
-        return self.weight * self.core(x)
+        return self.weight * self.core(_centre(x) if self.spec.centred else x)
 
     def rmv(self, y: Tensor) -> Tensor:
-        """N^T y; the core is symmetric."""
+        """N^T y."""
         y = self.core(self.weight * y)
         return _centre(y) if self.spec.centred else y
 
@@ -81,8 +80,18 @@ class NormMap:
             out = torch.addcmul(out, point, along, value=-1.0)
         return out
 
-    def each(self, function: Callable[[Tensor], Tensor]) -> "NormMap":
-        """The map at other points, as what is known at these is."""
+    def fold(self, weight: Tensor) -> Tensor:
+        """W diag(w) P for weights (..., d) that read the norm's output: gain and centring folded in."""
+        weight = weight * self.weight
+        return _centre(weight) if self.spec.centred else weight
+
+    def rest(self, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """What `W norm(x) + bias` is apart from x, (out,)."""
+        out = torch.zeros_like(weight[:, 0]) if self.spec.bias is None else weight @ self.spec.bias.to(weight.dtype)
+        return out if bias is None else out + bias.to(weight.dtype)
+
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> "NormMap":
+        """The map at other points, whose tensors `function` makes of these."""
         return replace(self, point=function(self.point), scale=function(self.scale))
 
 
@@ -92,13 +101,13 @@ def held_scale(spec: Norm, x: Tensor) -> Tensor:
     return spec.weight.to(x.dtype) / scale
 
 
-def _centre(x: Tensor) -> Tensor:
-    return x - x.mean(dim=-1, keepdim=True)
-
-
 def derivative(function: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
     """Derivative of an elementwise function, by autograd."""
     with torch.enable_grad():
         point = at.detach().requires_grad_()
         (slope,) = torch.autograd.grad(function(point).sum(), point)
     return slope
+
+
+def _centre(x: Tensor) -> Tensor:
+    return x - x.mean(dim=-1, keepdim=True)

@@ -24,7 +24,7 @@ _UNSUPPORTED = re.compile(r"GLOBAL (\S+)")  # in what torch's loader says of a g
 class Inert:
     """Stands in for a class of another tool: keeps its state and does nothing."""
 
-    def __new__(cls, *arguments: Any, **_: Any) -> "Inert":  # noqa: D102 - takes what the class that it stands for took
+    def __new__(cls, *arguments: Any, **_: Any) -> "Inert":
         self = object.__new__(cls)
         self.arguments = arguments
         return self

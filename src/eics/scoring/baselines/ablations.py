@@ -22,7 +22,7 @@ class Consistency(Baseline):
     def measure(self, linearized: LinearizedCircuit) -> Tensor:
         """A1 of each prompt."""
         restricted = linearized.restrict(self.options.positions)
-        term = sheaf_term(restricted, residual=self.options.residual, metric=self.options.metric)
+        term = sheaf_term(restricted.engine(), residual=self.options.residual, metric=self.options.metric)
         return 1.0 / (1.0 + term.c_sh)
 
 
@@ -39,5 +39,5 @@ class Emergent(Baseline):
 
     def measure(self, linearized: LinearizedCircuit) -> Tensor:
         """A2 of each prompt."""
-        spectra = emergence_spectra(linearized.restrict(self.options.positions), self.options)
+        spectra = emergence_spectra(linearized.restrict(self.options.positions).engine(), self.options)
         return spectra.at(float(self.options.alpha), self.options.emergence).term.value

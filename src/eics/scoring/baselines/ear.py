@@ -7,7 +7,7 @@ from torch import Tensor
 
 from eics.circuits.graph import Edge
 from eics.errors import EICSError, OptionError
-from eics.linalg.blocks import solved
+from eics.linalg.matrices import solve
 from eics.linearized.circuit import LinearizedCircuit
 from eics.scoring.baselines.base import Baseline
 
@@ -56,7 +56,7 @@ def ridge_factors(inputs: Tensor, outputs: Tensor, ridge: float) -> tuple[Tensor
     strength = (ridge * inputs.square().sum(dim=(-2, -1)) / count).clamp(min=torch.finfo(inputs.dtype).tiny)
     eye = torch.eye(min(count, width), dtype=inputs.dtype, device=inputs.device) * strength[..., None, None]
     if width <= count:
-        return solved(inputs.mT @ inputs + eye, inputs.mT @ outputs), torch.eye(
+        return solve(inputs.mT @ inputs + eye, inputs.mT @ outputs), torch.eye(
             width, dtype=inputs.dtype, device=inputs.device
         )
-    return solved(inputs @ inputs.mT + eye, outputs), inputs.mT
+    return solve(inputs @ inputs.mT + eye, outputs), inputs.mT

@@ -1,6 +1,6 @@
 """The spectrum of a head's map from e x e matrices: T e x T e Gram matrices without a product of length T*d.
 
-With the terms of `eics.transformer.closed_forms.head_terms`, `f_ts = A_ts p_v + u_ts (k'_ts . p_k) + [s = t] B_t p_q`
+With the terms of `head_terms.py`, `f_ts = A_ts p_v + u_ts (k'_ts . p_k) + [s = t] B_t p_q`
 and W_O = Q R, the blocks of `R^-1 Q^T J J^T Q R^-T` are
 
     G_tt' = sum_s (M_ts G M_t's^T / sigma_s^2 + beta_s f_ts f_t's^T),     M_ts = [A_ts I, u_ts k'_ts^T, [s = t] B_t]
@@ -12,37 +12,9 @@ map is a Kronecker product, `(A D) (x) (W_O W_V G)`, and its singular values are
 import torch
 from torch import Tensor
 
+from eics.linalg.blocks import project
 from eics.linalg.memory import chunk_width
-from eics.linalg.rows import project
-from eics.transformer.closed_forms.head_terms import HeadTerms, weight_of
-
-
-def kronecker_squares(terms: HeadTerms, left: Tensor | None, right: Tensor | None) -> Tensor:
-    """Squared singular values of heads that are held and that no norm follows, (H, B, T*e), in float64.
-
-    `left` and `right` are scales by position, (H or 1, B or 1, T).
-    """
-    pattern = terms.pattern * terms.inverse.sqrt().unsqueeze(-2)
-    pattern = pattern if left is None else pattern * left.unsqueeze(-1)
-    pattern = pattern if right is None else pattern * right.unsqueeze(-2)
-    by_position = torch.linalg.svdvals(pattern).square()  # (H, B, T)
-    factors = zip(terms.heads, terms.factor, strict=True)
-    weights = torch.stack([_value_squares(terms, *pair) for pair in factors])[:, None, None]  # (H, 1, 1, e)
-    squares: Tensor = by_position.unsqueeze(-1) * weights
-    return squares.flatten(2)
-
-
-def _value_squares(terms: HeadTerms, head: int, factor: Tensor) -> Tensor:
-    """Squared singular values of W_O W_V diag(w) P, (e,): of weights alone, and kept."""
-    spec, gain = terms.state.spec, terms.norm.weight
-
-    def make() -> Tensor:
-        value = weight_of(spec, [head], "v")[0].to(gain.dtype) * gain
-        value = value - value.mean(dim=1, keepdim=True) if terms.norm.spec.centred else value
-        found: Tensor = torch.linalg.svdvals(factor @ value)
-        return found.square()
-
-    return spec.kept.get((head, "squares", gain.dtype), spec.weights, make)
+from eics.transformer.closed_forms.head_terms import HeadTerms
 
 
 def head_grams(terms: HeadTerms, factor: Tensor, right: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """||J||_F^2 of a head's map in closed form, from e x e matrices: no products with vectors of length T*d.
 
-With the terms of `eics.transformer.closed_forms.head_terms`, the factors `W_O = Q R` and `diag(w) P W_a^T = Q_a R_a` of
+With the terms of `head_terms.py`, the factors `W_O = Q R` and `diag(w) P W_a^T = Q_a R_a` of
 weights alone, and M_s the map of a query or key at position s through its norm and rotation, every term of `||J_ts||^2
 = ||R [..] N||^2` is a product of small matrices:
 
@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from eics.linalg.rows import project
+from eics.linalg.blocks import project
 from eics.transformer.closed_forms.head_terms import HeadTerms
 
 
@@ -26,7 +26,7 @@ def head_norms_squared(terms: HeadTerms) -> Tensor:
 
 class _Norms:
     def __init__(self, terms: HeadTerms) -> None:
-        self.terms, self.through, self.held = terms, terms.through, terms.held
+        self.terms, self.through, self.activations = terms, terms.through, terms.activations
         self.inverse, self.beta, self.p = terms.inverse, terms.beta, terms.p
 
     def by_position(self) -> Tensor:
@@ -48,8 +48,8 @@ class _Norms:
     @cached_property
     def ru(self) -> Tensor:
         """R u_ts, (H, B, T, S, r)."""
-        z = self.terms.pattern @ self.held.value
-        difference = project(self.held.value, self.r).unsqueeze(-3) - project(z, self.r).unsqueeze(-2)
+        z = self.terms.pattern @ self.activations.value
+        difference = project(self.activations.value, self.r).unsqueeze(-3) - project(z, self.r).unsqueeze(-2)
         return difference.mul_(self.terms.weight.unsqueeze(-1))
 
     def _vv(self) -> Tensor:
@@ -61,7 +61,7 @@ class _Norms:
 
     def _with_keys(self) -> Tensor:
         """What keys add, (H, B, T, S)."""
-        query, inverse, beta = self.held.query, self.inverse.unsqueeze(-2), self.beta.unsqueeze(-2)
+        query, inverse, beta = self.activations.query, self.inverse.unsqueeze(-2), self.beta.unsqueeze(-2)
         own, rank = self.terms.port_factor("k"), self.terms.port_factor("k").shape[1]
         rows = torch.cat([own, project(self.terms.gram("kv"), self.r).mT], dim=1) if "v" in self.through else own
         met = _met(query, self.terms.taken(rows, "k"))  # R_k k'_ts and R G_vk k'_ts: (H, B, T, S or 1, .)
@@ -76,7 +76,7 @@ class _Norms:
 
     def _with_queries(self) -> Tensor:
         """What queries add where a position reads itself, (H, B, T)."""
-        key, p = self.held.key, self.terms.turned(self.p["q"], "q")
+        key, p = self.activations.key, self.terms.turned(self.p["q"], "q")
         along = p @ key.mT  # p_t . q'_ts: (H, B, T, S)
         bp = (along.unsqueeze(-2) @ self.ru).squeeze(-2)  # R B_t p_t
         total = self.beta * _squares(bp)
@@ -95,7 +95,7 @@ class _Norms:
             cross = crossed * self.inverse + self.beta * (bp * project(self.p["v"], self.r)).sum(dim=-1)
             total = total + 2.0 * self.terms.pattern.diagonal(dim1=-2, dim2=-1) * cross
         if "k" in self.through:
-            keys = self.terms.turned_back(self.held.query, "k")  # k'_tt: (H, B, T, e)
+            keys = self.terms.turned_back(self.activations.query, "k")  # k'_tt: (H, B, T, e)
             met = self.terms.turned(project(keys, self.terms.gram("kq")), "q") @ key.mT  # (H, B, T, S)
             read = (met.unsqueeze(-2) @ self.ru).squeeze(-2) * self.inverse.unsqueeze(-1)
             read = read + (self.beta * (keys * self.p["k"]).sum(dim=-1)).unsqueeze(-1) * bp

@@ -9,24 +9,25 @@ and `W_a N_s N_s^T W_b^T = G_ab / sigma_s^2 + beta_s p_a p_b^T` by the rank-one 
 weights-only `G_ab` and `p_a = W_a diag(w) c_s`. Under `frozen` only `A_ts W_V` is there, the Kronecker form.
 """
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Hashable, Sequence
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
-from eics.models.spec import Attention
-from eics.transformer.attention import AttentionState, Held, pick, rotate
+from eics.transformer.attention import AttentionActivations, AttentionState, pick, port_weight, rotate
 from eics.transformer.norm import NormMap
 
 
 class HeadTerms:
     """The terms of the maps of several heads of a layer, through some of their ports."""
 
-    def __init__(self, state: AttentionState, held: Held, heads: Sequence[int], through: set[str]) -> None:
-        self.state, self.held, self.through = state, held, through
+    def __init__(
+        self, state: AttentionState, activations: AttentionActivations, heads: Sequence[int], through: set[str]
+    ) -> None:
+        self.state, self.activations, self.through = state, activations, through
         self.heads, self.norm = list(heads), state.norm
-        self.pattern = held.pattern
+        self.pattern = activations.pattern
         self.inverse = self.norm.inverse  # (B, T)
         self.beta = torch.zeros_like(self.inverse) if self.norm.beta is None else self.norm.beta
         self.p = {} if self.norm.frozen else {name: self._p(name) for name in through}
@@ -35,25 +36,25 @@ class HeadTerms:
     def weight(self) -> Tensor:
         """w_ts of `u_ts = w_ts (v_s - z_t)`, (H, B, T, S)."""
         weight = self.state.spec.scale * self.pattern
-        return weight if self.held.slope is None else weight * self.held.slope
+        return weight if self.activations.slope is None else weight * self.activations.slope
 
     @cached_property
     def u(self) -> Tensor:
         """u_ts, (H, B, T, S, e)."""
-        z = self.pattern @ self.held.value
-        return self.weight.unsqueeze(-1) * (self.held.value.unsqueeze(-3) - z.unsqueeze(-2))
+        z = self.pattern @ self.activations.value
+        return self.weight.unsqueeze(-1) * (self.activations.value.unsqueeze(-3) - z.unsqueeze(-2))
 
     @cached_property
     def keys(self) -> Tensor:
         """k'_ts, (H, B, T, S, e)."""
-        wide = self.held.query.unsqueeze(-2).expand(*self.pattern.shape, -1)  # query t at the place of key s
-        return self._back(wide.transpose(-3, -2), self.held.k_norm).transpose(-3, -2)
+        wide = self.activations.query.unsqueeze(-2).expand(*self.pattern.shape, -1)  # query t in place of key s
+        return self._back(wide.transpose(-3, -2), self.activations.k_norm).transpose(-3, -2)
 
     @cached_property
     def queries(self) -> Tensor:
         """q'_ts, (H, B, T, S, e)."""
-        wide = self.held.key.unsqueeze(-3).expand(*self.pattern.shape, -1)  # key s at the place of query t
-        return self._back(wide, self.held.q_norm)
+        wide = self.activations.key.unsqueeze(-3).expand(*self.pattern.shape, -1)  # key s in place of query t
+        return self._back(wide, self.activations.q_norm)
 
     @cached_property
     def b(self) -> Tensor:
@@ -64,62 +65,76 @@ class HeadTerms:
         """G_ab by ports, or `oo`: W_O^T W_O, for these heads; (H, e, e)."""
         if pair in ("qv", "kv", "kq"):
             return self.gram(pair[::-1]).mT
-        spec, gain, centred = self.state.spec, self.norm.weight, self.norm.spec.centred
-        return spec.kept.get(
-            (tuple(self.heads), pair, gain.dtype),
-            spec.weights,
-            lambda: torch.stack([_kept(spec, head, pair, gain, centred) for head in self.heads]),
+        return self.state.spec.cache.get(
+            (tuple(self.heads), pair, self.norm.weight.dtype),
+            self.state.spec.weights,
+            lambda: torch.stack([self._of_weights(head, pair, self._gram_of(head, pair)) for head in self.heads]),
         )
+
+    def _gram_of(self, head: int, pair: str) -> Callable[[], Tensor]:
+        def make() -> Tensor:
+            if pair == "oo":
+                output = self.state.spec.w_o[head].to(self.norm.weight.dtype)
+                return output.mT @ output
+            first, second = (self.folded(head, port) for port in pair)
+            return first @ second.mT
+
+        return make
+
+    def folded(self, head: int, port: str) -> Tensor:
+        """W diag(w) P of one head's port, (e, d)."""
+        return self.norm.fold(port_weight(self.state.spec, [head], port)[0].to(self.norm.weight.dtype))
 
     @property
     def value_trace(self) -> Tensor:
-        """tr(W_O^T W_O G_vv), (H, 1, 1): of weights alone, and kept."""
-        return self.state.spec.kept.get(
-            (tuple(self.heads), "trace", self.norm.weight.dtype),
-            self.state.spec.weights,
+        """tr(W_O^T W_O G_vv), (H, 1, 1)."""
+        return self._of_weights(
+            tuple(self.heads),
+            "trace",
             lambda: (self.gram("oo") * self.gram("vv").mT).sum(dim=(-2, -1))[:, None, None],
         )
 
     @property
     def factor(self) -> Tensor:
-        """R in W_O = Q R, (H, e, e): of weights alone, and kept."""
+        """R in W_O = Q R, (H, e, e)."""
         spec, dtype = self.state.spec, self.norm.weight.dtype
-
-        def of(head: int) -> Tensor:
-            name = (head, "factor", dtype)
-            return spec.kept.get(name, spec.weights, lambda: torch.linalg.qr(spec.w_o[head].to(dtype)).R)
-
-        return torch.stack([of(head) for head in self.heads])
+        return self._by_head("factor", lambda head: torch.linalg.qr(spec.w_o[head].to(dtype)).R)
 
     @property
     def value_eigen(self) -> tuple[Tensor, Tensor]:
-        """Eigenvalues and eigenvectors of R G_vv R^T, (H, e) and (H, e, e): of weights alone, and kept."""
-        spec, dtype = self.state.spec, self.norm.weight.dtype
+        """Eigenvalues and eigenvectors of R G_vv R^T, (H, e) and (H, e, e)."""
+        factors = dict(zip(self.heads, zip(self.factor, self.gram("vv"), strict=True), strict=True))
 
-        def of(head: int, factor: Tensor, gram: Tensor) -> Tensor:
-            def make() -> Tensor:
-                values, vectors = torch.linalg.eigh(factor @ gram @ factor.mT)
-                return torch.cat([values.clamp(min=0).unsqueeze(0), vectors])
+        def make(head: int) -> Tensor:
+            factor, gram = factors[head]
+            values, vectors = torch.linalg.eigh(factor @ gram @ factor.mT)
+            return torch.cat([values.clamp(min=0).unsqueeze(0), vectors])
 
-            return spec.kept.get((head, "eigen", dtype), spec.weights, make)
-
-        both = torch.stack([of(*one) for one in zip(self.heads, self.factor, self.gram("vv"), strict=True)])
+        both = self._by_head("eigen", make)
         return both[:, 0], both[:, 1:]
 
+    @property
+    def value_squares(self) -> Tensor:
+        """Squared singular values of W_O W_V diag(w) P, (H, e)."""
+        factors = dict(zip(self.heads, self.factor, strict=True))
+
+        def make(head: int) -> Tensor:
+            singular: Tensor = torch.linalg.svdvals(factors[head] @ self.folded(head, "v"))
+            return singular.square()
+
+        return self._by_head("squares", make)
+
     def port_factor(self, port: str) -> Tensor:
-        """R_a in diag(w) P W_a^T = Q_a R_a, (H, r, e), r the smaller of width and e: of weights alone, and kept."""
-        spec, gain, centred = self.state.spec, self.norm.weight, self.norm.spec.centred
+        """R_a in diag(w) P W_a^T = Q_a R_a, (H, r, e), r the smaller of width and e."""
+        return self._by_head(f"{port} factor", lambda head: torch.linalg.qr(self.folded(head, port).mT).R)
 
-        def of(head: int) -> Tensor:
-            def make() -> Tensor:
-                weight = weight_of(spec, [head], port)[0].to(gain.dtype) * gain
-                weight = weight - weight.mean(dim=1, keepdim=True) if centred else weight
-                factor: Tensor = torch.linalg.qr(weight.mT).R
-                return factor
+    def _by_head(self, name: str, make: Callable[[int], Tensor]) -> Tensor:
+        """A matrix of each head's weights alone, stacked; each is cached."""
+        return torch.stack([self._of_weights(head, name, partial(make, head)) for head in self.heads])
 
-            return spec.kept.get((head, "port factor", port, gain.dtype), spec.weights, make)
-
-        return torch.stack([of(head) for head in self.heads])
+    def _of_weights(self, heads: Hashable, name: str, make: Callable[[], Tensor]) -> Tensor:
+        """A matrix of weights alone, cached."""
+        return self.state.spec.cache.get((heads, name, self.norm.weight.dtype), self.state.spec.weights, make)
 
     def turned(self, vectors: Tensor, port: str) -> Tensor:
         """M_s x_s at each position: queries or keys, (H, B, T, e), through their norm and rotation."""
@@ -133,8 +148,8 @@ class HeadTerms:
         return rows if norm is None else norm.rmv(rows.unsqueeze(-3)).squeeze(-3)
 
     def taken(self, rows: Tensor, port: str) -> Tensor:
-        """M_s x for rows (H, r, e) at every position s, (H, B or 1, r, S or 1, e): those that do not change with the
-        prompt or the position are there once."""
+        """M_s x for rows (H, r, e) at every position s, (H, B or 1, r, S or 1, e); once if no prompt or position
+        matters."""
         norm = self._inner_norm(port)
         wide = rows[:, None, :, None]
         if norm is None and self.state.rotation is None:
@@ -143,11 +158,11 @@ class HeadTerms:
         return rotate(wide if norm is None else norm.mv(wide), self.state.rotation)
 
     def _inner_norm(self, port: str) -> NormMap | None:
-        return self.held.q_norm if port == "q" else self.held.k_norm
+        return self.activations.q_norm if port == "q" else self.activations.k_norm
 
     def _p(self, name: str) -> Tensor:
-        """W_a diag(w) c_s, (H, B, T, e)."""
-        width = self.held.value.shape[-1]
+        """p_a = W_a diag(w) c_s, (H, B, T, e)."""
+        width = self.activations.value.shape[-1]
         raw = pick(self.state.raw, [self.state.heads.index(head) for head in self.heads])
         start = "qkv".index(name) * width
         return raw[..., start : start + width] * self.norm.scale
@@ -159,16 +174,18 @@ class HeadTerms:
 
 
 class JoinedTerms(HeadTerms):
-    """The terms of heads of several layers whose queries and keys are treated alike: one operation for all of them."""
+    """The terms of heads of several layers whose queries and keys are treated alike: one operation serves them all."""
 
     def __init__(self, some: Sequence[HeadTerms]) -> None:
         first = some[0]
         self.some, self.state, self.through, self.norm = some, first.state, first.through, first.norm
+        layers = [terms.activations for terms in some]
         query, key, pattern, value = (
-            torch.cat([getattr(terms.held, name) for terms in some]) for name in ("query", "key", "pattern", "value")
+            torch.cat([getattr(layer, name) for layer in layers]) for name in ("query", "key", "pattern", "value")
         )
-        slopes = [terms.held.slope for terms in some if terms.held.slope is not None]
-        self.held = Held(query, key, pattern, torch.cat(slopes) if slopes else None, value, None, None)
+        slopes = [layer.slope for layer in layers if layer.slope is not None]
+        slope = torch.cat(slopes) if slopes else None
+        self.activations = AttentionActivations(query, key, pattern, slope, value, None, None)
         self.pattern = pattern
         self.inverse, self.beta = (
             torch.cat([getattr(t, name).expand(len(t.heads), *t.inverse.shape) for t in some])
@@ -188,44 +205,15 @@ class JoinedTerms(HeadTerms):
         return plain and turned and shapes and numbers
 
     def gram(self, pair: str) -> Tensor:
-        """Layer by layer."""
         return torch.cat([terms.gram(pair) for terms in self.some])
 
     @property
     def value_trace(self) -> Tensor:
-        """Layer by layer."""
         return torch.cat([terms.value_trace for terms in self.some])
 
     @property
     def factor(self) -> Tensor:
-        """Layer by layer."""
         return torch.cat([terms.factor for terms in self.some])
 
     def port_factor(self, port: str) -> Tensor:
-        """Layer by layer."""
         return torch.cat([terms.port_factor(port) for terms in self.some])
-
-
-def _kept(spec: Attention, head: int, pair: str, gain: Tensor, centred: bool) -> Tensor:
-    def make() -> Tensor:
-        one, two = (weight_of(spec, [head], name)[0].to(gain.dtype) for name in pair)
-        if pair == "oo":
-            return one.mT @ two
-        one, two = one * gain, two * gain
-        gram = one @ two.mT
-        if centred:  # P takes out the mean over the width
-            gram = gram - one.sum(dim=1, keepdim=True) @ two.sum(dim=1, keepdim=True).mT / one.shape[1]
-        return gram
-
-    return spec.kept.get((head, pair, gain.dtype), spec.weights, make)
-
-
-def weight_of(spec: Attention, heads: Sequence[int], name: str) -> Tensor:
-    """Weights of a port, or `o`, of these heads; grouped keys and values repeated."""
-    groups = [spec.group(head) for head in heads]
-    return {
-        "q": lambda: pick(spec.w_q, heads),
-        "k": lambda: pick(spec.w_k, groups),
-        "v": lambda: pick(spec.w_v, groups),
-        "o": lambda: pick(spec.w_o, heads),
-    }[name]()

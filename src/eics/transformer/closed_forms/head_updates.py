@@ -1,6 +1,6 @@
 """A head's J J^T under `jacobian` as a Kronecker product and a low-rank update, for prompts shorter than its width.
 
-With the terms of `eics.transformer.closed_forms.head_terms`, values carry a Kronecker product and what queries and keys
+With the terms of `head_terms.py`, values carry a Kronecker product and what queries and keys
 add writes along the `u_ts` alone: `J = V + L M` with a column `e_t (x) u_ts` of L for each pair s <= t, and in M's row
 of that pair k'_ts^T W_K N_s at position s and q'_ts^T W_Q N_t at position t. So, with C = V M^T and `f_ts = A_ts p_v`,
 
@@ -13,8 +13,8 @@ scores): the pair with s = 0 goes into the others. That leaves T^2 columns where
 import torch
 from torch import Tensor
 
-from eics.linalg.blocks import small_eigh
-from eics.linalg.rows import project
+from eics.linalg.blocks import project
+from eics.linalg.matrices import small_eigh
 from eics.transformer.closed_forms.head_terms import HeadTerms
 
 

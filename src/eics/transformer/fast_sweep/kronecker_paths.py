@@ -1,6 +1,6 @@
 """Maps to the answer position as sums of Kronecker products, path by path.
 
-Where every map on the way is a Kronecker product (heads that are held), so is every path:
+If every map on the way is a Kronecker product (a head whose pattern is held), so is every path:
 
     X_h = sum_p c_p^T (x) O_p         c_p: over positions, for each prompt; O_p: (e, d), of weights alone
 
@@ -15,10 +15,38 @@ import torch
 from torch import Tensor
 
 from eics.circuits.graph import Edge
-from eics.linalg.blocks import gram64, scale_by_position
+from eics.linalg.blocks import scale_by_position
+from eics.linalg.matrices import gram64
 from eics.linalg.memory import memory_bound
-from eics.linalg.operators import Kronecker
+from eics.linalg.operators import LinearOperator
+from eics.linalg.scaled import Scaled
 from eics.linearized.circuit import LinearizedCircuit
+from eics.transformer.head import HeadMap
+
+
+@dataclass(frozen=True)
+class _HeldHead:
+    """J = positions (x) (out into) of a head whose pattern is held: (B, T, T), (d, e) and (e, d)."""
+
+    positions: Tensor
+    out: Tensor
+    into: Tensor
+
+    @classmethod
+    def of(cls, operator: LinearOperator) -> "_HeldHead | None":
+        """None for any other map, or if scales differ within a position."""
+        head = operator.base if isinstance(operator, Scaled) else operator
+        if not isinstance(head, HeadMap) or len(head.places) > 1:
+            return None
+        if not head.state.frozen or head.state.post is not None:
+            return None
+        positions = head.activations.pattern[0] / head.state.norm.scale.mT
+        if isinstance(operator, Scaled):
+            left, right = (scale_by_position(s, positions.shape[1]) for s in (operator.left, operator.right))
+            if left is None or right is None:
+                return None
+            positions = left.unsqueeze(2) * positions * right.unsqueeze(1)
+        return cls(positions, head.w_o[0], head.w_in[0])
 
 
 @dataclass(frozen=True)
@@ -32,7 +60,7 @@ class _Term:
 
 
 @dataclass(frozen=True)
-class KroneckerTerms:
+class KroneckerPaths:
     """All paths from `sources` to the few numbers that `nodes` write through at one position of each prompt."""
 
     linearized: LinearizedCircuit
@@ -42,25 +70,27 @@ class KroneckerTerms:
 
     @classmethod
     def of(
-        cls, linearized: LinearizedCircuit, sources: Sequence[str], places: Tensor, nodes: Sequence[str]
-    ) -> "KroneckerTerms | None":
-        """None where a map is no Kronecker product, or where products of so many paths would break the memory bound."""
+        cls, linearized: LinearizedCircuit, sources: Sequence[str], answer_positions: Tensor, nodes: Sequence[str]
+    ) -> "KroneckerPaths | None":
+        """None if a map is no Kronecker product, or if products of so many paths would break the memory bound."""
         upstream = linearized.circuit.ancestors(nodes)
-        maps: dict[str, list[tuple[Kronecker, Sequence[Edge]]]] = {}
+        maps: dict[str, list[tuple[_HeldHead, Sequence[Edge]]]] = {}
         for node in (node for node in linearized.circuit.inner if node in upstream):
             for entry in linearized.entries[node]:
-                kronecker = entry.operator.kronecker()
-                if kronecker is None:
+                held = _HeldHead.of(entry.operator)
+                if held is None:
                     return None
-                maps.setdefault(node, []).append((kronecker, entry.edges))
-        prompts = torch.arange(len(places), device=places.device)
+                maps.setdefault(node, []).append((held, entry.edges))
+        prompts = torch.arange(len(answer_positions), device=answer_positions.device)
 
         def walk(owner: int, node: str, row: Tensor, weights: Tensor | None) -> Iterator[_Term]:
             """Backwards from a node: what its cotangent `row (x) weights` is at the sources."""
-            for kronecker, edges in maps.get(node, ()):
-                positions = kronecker.positions.expand(len(places), -1, -1)
-                c = positions[prompts, places] if weights is None else (row.unsqueeze(1) @ positions).squeeze(1)
-                o = kronecker.into if weights is None else (weights @ kronecker.out) @ kronecker.into
+            for held, edges in maps.get(node, ()):
+                positions = held.positions.expand(len(answer_positions), -1, -1)
+                if weights is None:  # the head itself
+                    c, o = positions[prompts, answer_positions], held.into
+                else:
+                    c, o = (row.unsqueeze(1) @ positions).squeeze(1), (weights @ held.out) @ held.into
                 for edge in edges:
                     if edge.source in sources:
                         mask = linearized.stalks[edge.source].mask
@@ -77,7 +107,7 @@ class KroneckerTerms:
         return cls(linearized, tuple(sources), tuple(found), len(nodes)) if found else None
 
     def gram(self, right: Tensor | None) -> Tensor | None:
-        """X X^T, columns scaled, (B, nodes*e, nodes*e) in float64; None where scales differ within a position."""
+        """X X^T, columns scaled, (B, nodes*e, nodes*e) in float64; None if scales differ within a position."""
         total = None
         for source, scale in self._scales(right).items():
             if scale is None:

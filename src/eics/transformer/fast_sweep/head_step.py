@@ -13,18 +13,19 @@ import torch
 from torch import Tensor
 
 from eics.circuits.graph import Edge
-from eics.linalg.blocks import add, cat_batches, rescale, rows_of, to_block, zeros_by_vector
+from eics.linalg.blocks import add, cat_batches, mix, project, rescale, to_block, to_rows, zeros_by_vector
 from eics.linalg.memory import chunk_width
-from eics.linalg.operators import LinearOperator, Writer
-from eics.linalg.rows import mix, project
+from eics.linalg.operators import LinearOperator
 from eics.linalg.scaled import Scaled
 from eics.linearized.circuit import Entry, Stalk
-from eics.linearized.junctions import Images, Junction
 from eics.transformer.attention import pick
+from eics.transformer.closed_forms.head import terms_of
+from eics.transformer.fast_sweep.from_z import OutputFactor
+from eics.transformer.fast_sweep.steps import StepPredictions, SweepStep
 from eics.transformer.head import HeadMap
 
 Column = tuple[int, int]
-"""A head, and a port of it: places in the junction's lists of them."""
+"""A head, and a port of it: places in the step's lists of them."""
 
 
 @dataclass(frozen=True)
@@ -54,29 +55,31 @@ class _Group:
         return iter(block.chunk(len(self.names), dim=-1) if self.short else [block] * len(self.names))
 
 
-class HeadJunction(Junction):
+class HeadStep(SweepStep):
     """Every map into heads of one layer. All ports of a head go together: `dS = dq k^T + q dk^T` is one."""
 
-    def __init__(self, entries: Sequence[Entry], writers: Mapping[str, Writer], stalks: Mapping[str, Stalk]) -> None:
+    def __init__(
+        self, entries: Sequence[Entry], factors: Mapping[str, OutputFactor], stalks: Mapping[str, Stalk]
+    ) -> None:
         maps = [_base(entry.operator) for entry in entries]
         self.places = sorted({one.places[0] for one in maps})
         ports = "".join(port for port in "qkv" if any(port in one.through for one in maps))
         self.heads = HeadMap(maps[0].state, self.places, ports)
-        self.ways = {edge: one for one, entry in zip(maps, entries, strict=True) for edge in entry.edges}
+        self.maps = {edge: one for one, entry in zip(maps, entries, strict=True) for edge in entry.edges}
         names = {one.places[0]: entry.target for one, entry in zip(maps, entries, strict=True)}
         self.names = [names[place] for place in self.places]
         self.masks = [stalks[name].mask for name in self.names]
         self.core = _Core(self.heads)
         self.every = tuple((head, port) for head in range(len(self.places)) for port in range(len(ports)))
         by_source: dict[str, list[Edge]] = {}
-        for edge in sorted(self.ways, key=self._columns):
+        for edge in sorted(self.maps, key=self._columns):
             by_source.setdefault(edge.source, []).append(edge)
         alike: dict[tuple[tuple[Column, ...], bool], list[str]] = {}
         for name, edges in by_source.items():
             columns = tuple(column for edge in edges for column in self._columns(edge))
-            alike.setdefault((columns, name in writers), []).append(name)
+            alike.setdefault((columns, name in factors), []).append(name)
         self.groups = [
-            self._group(some, [tuple(by_source[name]) for name in some], columns, writers if short else None)
+            self._group(some, [tuple(by_source[name]) for name in some], columns, factors if short else None)
             for (columns, short), some in alike.items()
         ]
 
@@ -85,26 +88,26 @@ class HeadJunction(Junction):
         names: Sequence[str],
         edges: Sequence[tuple[Edge, ...]],
         columns: tuple[Column, ...],
-        writers: Mapping[str, Writer] | None,
+        factors: Mapping[str, OutputFactor] | None,
     ) -> _Group:
         spec, point = self.heads.state.spec, self.heads.state.norm.point
         weight = self._weight(columns).mT
-        if writers is None:
+        if factors is None:
             return _Group(tuple(names), tuple(edges), columns, weight, point, short=False)
-        some = [writers[name] for name in names]
+        some = [factors[name] for name in names]
         known = tuple((self.heads.state.heads[self.places[head]], self.heads.ports[port]) for head, port in columns)
-        made_of = (spec.w_q, spec.w_k, spec.w_v, spec.norm.weight, *(writer.origin for writer in some))
-        virtual = spec.kept.get(
-            ("virtual", tuple(writer.key for writer in some), known, point.dtype),
+        made_of = (spec.w_q, spec.w_k, spec.w_v, spec.norm.weight, *(factor.origin for factor in some))
+        virtual = spec.cache.get(
+            ("virtual", tuple(factor.key for factor in some), known, point.dtype),
             made_of,
-            lambda: torch.cat([writer.weight.mT @ weight for writer in some]),
+            lambda: torch.cat([factor.weight.mT @ weight for factor in some]),
         )
-        points = mix(point, torch.cat([writer.weight for writer in some], dim=1))
+        points = mix(point, torch.cat([factor.weight for factor in some], dim=1))
         return _Group(tuple(names), tuple(edges), columns, virtual, points, short=True)
 
     def _columns(self, edge: Edge) -> list[Column]:
-        way = self.ways[edge]
-        return [(self.places.index(way.places[0]), self.heads.ports.index(port)) for port in way.ports]
+        map_ = self.maps[edge]
+        return [(self.places.index(map_.places[0]), self.heads.ports.index(port)) for port in map_.ports]
 
     def _weight(self, columns: Sequence[Column]) -> Tensor:
         """W diag(w) P, (n*e, d)."""
@@ -119,7 +122,7 @@ class HeadJunction(Junction):
         found = []
         for group in self.groups:
             width = group.weight.shape[0] // (len(group.names) if group.short else 1)
-            rows = group.together([rows_of(values[name], width) for name in group.names])
+            rows = group.together([to_rows(values[name], width) for name in group.names])
             found.append((group.columns, *self._read(rows, group)))
         reads, along = self._added(found)  # (H, B, k, T, ports*e)
         reads = reads / norm.scale.unsqueeze(1)
@@ -164,7 +167,7 @@ class HeadJunction(Junction):
         pairs = zip(self.names, self.masks, strict=True)
         z = [_masked(cotangents[name], mask) if name in cotangents else zero for name, mask in pairs]
         block = z[0] if len(z) == 1 else cat_batches([one.mT for one in z], self.heads.shape[1]).mT
-        back = rows_of(self.core.rmv(block), self.core.cols // self.heads.shape[2])
+        back = to_rows(self.core.rmv(block), self.core.cols // self.heads.shape[2])
         rows = self.heads.by_head(back)  # (H, B, k, T, ports*e)
         along = None if norm.frozen else (rows * self.heads.along).unflatten(-1, (-1, width)).sum(dim=-1)
         reads = rows / norm.scale.unsqueeze(1)
@@ -182,26 +185,26 @@ class HeadJunction(Junction):
         width = by_head.shape[-1] // len(self.heads.ports)
         return torch.cat([by_head[head, ..., port * width : (port + 1) * width] for head, port in columns], dim=-1)
 
-    def images(self, stalks: Mapping[str, Stalk]) -> Iterator[Images]:
+    def predictions(self, stalks: Mapping[str, Stalk]) -> Iterator[StepPredictions]:
         """`W_O dz` beside `W_O z` as `R dz` beside `R z`, with W_O = Q R: e numbers a position instead of d.
 
         Edges through the same ports go together, each with its head's state and with one vector.
         """
-        by_way: dict[str, list[_Read]] = {}
+        by_ports: dict[str, list[_Read]] = {}
         for group in self.groups:
             reads, taken = self._read_apart(group, stalks)
             start = 0
             for edges in zip(*group.edges, strict=True):
-                ports = "".join(self.ways[edges[0]].ports)
+                ports = "".join(self.maps[edges[0]].ports)
                 end = start + len(ports) * self.core.width
-                by_way.setdefault(ports, []).append(_Read(edges, reads[..., start:end], taken))
+                by_ports.setdefault(ports, []).append(_Read(edges, reads[..., start:end], taken))
                 start = end
         _, batch, length, _ = self.heads.shape
         width = chunk_width(batch * length * max(length, self.core.width), self.heads.dtype)
-        for ports, some in by_way.items():
-            ordered = sorted(some, key=lambda one: self.ways[one.edges[0]].places)
+        for ports, some in by_ports.items():
+            ordered = sorted(some, key=lambda one: self.maps[one.edges[0]].places)
             for together in _at_most(ordered, width):
-                yield self._images(ports, together, stalks)
+                yield self._predictions(ports, together, stalks)
 
     def _read_apart(self, group: _Group, stalks: Mapping[str, Stalk]) -> tuple[Tensor, Tensor | None]:
         """What each parent of a group is read as: (parents, B, T, n*e) and c . a_u, (parents, B, T, 1)."""
@@ -218,10 +221,10 @@ class HeadJunction(Junction):
             return reads, None
         return reads, (rows * point).sum(dim=-1, keepdim=True)
 
-    def _images(self, ports: str, some: Sequence["_Read"], stalks: Mapping[str, Stalk]) -> Images:
+    def _predictions(self, ports: str, some: Sequence["_Read"], stalks: Mapping[str, Stalk]) -> StepPredictions:
         norm = self.heads.state.norm
         edges = [edge for one in some for edge in one.edges]
-        places = [self.ways[edge].places[0] for edge in edges]
+        places = [self.maps[edge].places[0] for edge in edges]
         rows = torch.cat([one.rows for one in some]) / norm.scale  # (edges, B, T, ports*e)
         taken = None if norm.frozen else torch.cat([one.taken for one in some if one.taken is not None])
         one = len(set(places)) == 1  # the edges of one head are vectors of it
@@ -239,7 +242,7 @@ class HeadJunction(Junction):
             masks = [ones if self.masks[head] is None else self.masks[head] for head in at]
             image = image * torch.stack([m.expand(len(image), -1) for m in masks if m is not None], dim=1).unsqueeze(-1)
         observed = pick(self._observed(stalks), at).transpose(0, 1)
-        return Images(tuple(edges), image, observed, written=False)
+        return StepPredictions(tuple(edges), image, observed, are_writes=False)
 
     def _along(self, at: Sequence[int], ports: str) -> Tensor:
         """W diag(w) c over d s^3 of these heads through these ports, (heads, B, 1, T, ports*e)."""
@@ -257,7 +260,7 @@ class HeadJunction(Junction):
     @cached_property
     def _r(self) -> Tensor:
         """R of W_O = Q R by head, (H, e, e)."""
-        return self.heads.terms.factor
+        return terms_of(self.heads).factor
 
 
 class _Core(LinearOperator):
@@ -270,13 +273,13 @@ class _Core(LinearOperator):
 
     def mv(self, x: Tensor) -> Tensor:
         """dz."""
-        reads = self.heads.by_head(rows_of(x, self.cols // self.heads.shape[2])).chunk(len(self.heads.ports), dim=-1)
+        reads = self.heads.by_head(to_rows(x, self.cols // self.heads.shape[2])).chunk(len(self.heads.ports), dim=-1)
         z = self.heads.z_from(dict(zip(self.heads.ports, reads, strict=True)))
         return to_block(z.flatten(0, 1))
 
     def rmv(self, y: Tensor) -> Tensor:
         """The transpose."""
-        z = self.heads.by_head(rows_of(y, self.width))
+        z = self.heads.by_head(to_rows(y, self.width))
         return to_block(torch.cat([rows for _, rows in self.heads.from_z(z)], dim=-1).flatten(0, 1))
 
     def prompt(self, index: int) -> "_Core":
@@ -313,6 +316,11 @@ def _at_most(reads: Sequence[_Read], width: int) -> Iterator[list[_Read]]:
             count += end - start
     if some:
         yield some
+
+
+def layer_key(operator: LinearOperator) -> int:
+    """Entries of one layer, whatever the port, share a step."""
+    return id(_base(operator).state)
 
 
 def _base(operator: LinearOperator) -> HeadMap:
