@@ -20,7 +20,7 @@ browser-test: $(VENV)/.installed-browser  ## The report in a real browser; needs
 	$(BIN)/python -m pytest tests/browser/test_report_page.py
 
 gpu-test: $(VENV)/.installed-dev  ## What only a GPU can show: recordings say what is computed without them.
-	$(BIN)/python -m pytest tests/gpu/test_recordings_gpu.py
+	$(BIN)/python -m pytest tests/gpu/test_cuda_graphs_gpu.py
 
 lint: $(VENV)/.installed-dev  ## Linters, formatter and type checker, as CI runs them.
 	$(BIN)/ruff check .

@@ -15,7 +15,7 @@ import torch
 
 import eics
 from eics.errors import EICSError
-from eics.scoring.cuda_graphs import unrecorded
+from eics.scoring.cuda_graphs import without_cuda_graphs
 from eics.studies.bench.circuits import REFERENCES
 from eics.studies.bench.shapes import random_model, shape_named
 
@@ -36,7 +36,7 @@ def main() -> None:
     prompts = torch.randint(0, model.vocabulary, size, generator=stream).tolist()
 
     def scores(linearization: str) -> list[eics.Score]:
-        with unrecorded():
+        with without_cuda_graphs():
             found = eics.score(
                 model, circuit, prompts, mode="fast", linearization=linearization, batch_size=arguments.batch
             )

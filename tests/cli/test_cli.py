@@ -9,7 +9,7 @@ import eics
 from eics.cli import main
 from eics.linearized.explicit_file import save_linear
 from eics.scoring.options import CHOICES
-from eics.scoring.result import about
+from eics.scoring.result import with_provenance
 from support.circuits import build
 
 HEAVY = ("torch", "transformers", "numpy", "scipy", "matplotlib", "pyarrow", "rich")
@@ -42,7 +42,7 @@ def test_nothing_heavy_before_it_is_needed():
 def test_the_function_stays_the_function():
     """Importing the module that defines it first must not put that module in its place."""
     loaded_after("import eics.scoring.api, eics\nassert callable(eics.score)")
-    loaded_after("from eics.scoring.api import score_batch\nimport eics\nassert callable(eics.score)")
+    loaded_after("from eics.scoring.batch import score_prompts\nimport eics\nassert callable(eics.score)")
 
 
 def test_unknown_names_are_attribute_errors():
@@ -69,7 +69,7 @@ def test_score_writes_what_the_library_says(circuit, tmp_path, suffix):
     result = run("score", "--circuit", circuit, "--alpha", 2, "--parts", "branches", "--out", out)
     assert result.exit_code == 0, result.output
     expected = eics.score(build(5, batch=2, density=0.6), alpha=2.0, parts="branches")
-    assert eics.read_records(out) == about(expected, expected[0].circuit | {"name": str(circuit)})
+    assert eics.read_records(out) == with_provenance(expected, expected[0].circuit | {"name": str(circuit)})
     assert "worst edges" in result.output
 
 
@@ -104,7 +104,7 @@ def test_every_option_reaches_the_library(circuit):
         positions="last", linearization="frozen", seed=3, steps=4, node_probes=5, macro_probes=6, alpha="auto",
         target=0.2, curve=True, laplacian=True,
     )  # fmt: skip
-    expected = about(expected, expected[0].circuit | {"name": str(circuit)})
+    expected = with_provenance(expected, expected[0].circuit | {"name": str(circuit)})
     assert [eics.Score.from_record(json.loads(line)) for line in result.output.splitlines()] == expected
 
 

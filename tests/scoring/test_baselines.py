@@ -13,7 +13,7 @@ from support.circuits import build
 
 @pytest.mark.parametrize("name", sorted(BASELINES))
 def test_every_baseline_conforms(name):
-    """A number for each prompt, the same alone as in a batch, from a class that says which way is coherent."""
+    """A number for each prompt, the same alone and in a batch, and a class that says which direction is coherent."""
     batch = build(2, batch=6, density=0.6).linearize("jacobian")
     baseline = BASELINES[name]()
     assert isinstance(baseline, Baseline)
@@ -40,8 +40,8 @@ def test_eac_over_restricted_positions_and_unlike_stalks():
     x, y = rng.normal(size=(4, 3)), rng.normal(size=(4, 3))
     maps = {"x->y": np.eye(12), "y->logits": np.ones((2, 12))}
     circuit = LinearCircuit(maps, {"x": x, "y": y, "logits": [1.0, 2.0]})
-    found = EdgeActivationCorrelation().measure(circuit.linearize("jacobian").restrict("no_sink"))
-    assert float(found) == pytest.approx(np.corrcoef(x[1:].ravel(), y[1:].ravel())[0, 1])
+    value = EdgeActivationCorrelation().measure(circuit.linearize("jacobian").restrict("no_sink"))
+    assert float(value) == pytest.approx(np.corrcoef(x[1:].ravel(), y[1:].ravel())[0, 1])
     unlike = LinearCircuit({"x->y": np.ones((2, 3))}, {"x": np.ones(3), "y": np.ones(2)})
     with pytest.raises(CircuitError, match="same length"):
         EdgeActivationCorrelation().measure(unlike.linearize("jacobian"))
@@ -64,7 +64,7 @@ def test_ridge_is_the_argmin(seed, count, ridge):
     torch.testing.assert_close(gradient, torch.zeros_like(gradient), atol=1e-9, rtol=0)
 
 
-def test_ear_is_small_where_edges_are_linear_and_grows_with_noise():
+def test_ear_is_small_on_linear_edges_and_grows_with_noise():
     rng = np.random.default_rng(0)
     w = rng.normal(size=(4, 6))
     x = rng.normal(size=(200, 6))
@@ -86,7 +86,7 @@ def test_ear_needs_a_fit_and_a_ridge():
         EdgeAlignmentResidual(ridge=0.0)
 
 
-def test_ablations_are_the_scores_factors():
+def test_ablations_are_the_factors_of_the_score():
     circuit = build(3, batch=4, density=0.8)
     scores = eics.score(circuit, parts="branches")
     options = eics.PAPER.with_(parts="branches")

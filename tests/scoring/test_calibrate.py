@@ -1,5 +1,5 @@
 """Calibration: means against loops, the propagated run against mean ablation of the affine model, percentiles against
-scipy, files, and what is refused."""
+scipy, files, and wrong calls."""
 
 import json
 
@@ -28,7 +28,7 @@ THIRDS = [0.0, 100 / 3, 200 / 3, 100.0]
 
 
 def means_by_hand(model):
-    """Every node's mean write over prompts and positions, prompt by prompt from the full graph's stalks."""
+    """The mean write of every node over prompts and positions, prompt by prompt from the stalks of the full graph."""
     total, count = {}, 0
     for tokens in PROMPTS:
         circuit = full_circuit(model)
@@ -41,7 +41,7 @@ def means_by_hand(model):
 
 
 def biases_upstream(model, node):
-    """Sum of the attention output biases that the node reads, (d,)."""
+    """The sum of the attention output biases that a node reads, (d,)."""
     total = torch.zeros(24, dtype=torch.float64)
     for layer, block in enumerate(model.transformer.blocks):
         own = node == f"m{layer}" and not block.parallel
@@ -53,19 +53,19 @@ def biases_upstream(model, node):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_means_are_those_of_a_loop_and_reads_are_sums_of_writes(family):
     model = tiny_model(family)
-    found = prompt_means(model, some_circuit(model), as_prompts(PROMPTS), batch_size=3)
+    means = prompt_means(model, some_circuit(model), as_prompts(PROMPTS), batch_size=3)
     by_hand = means_by_hand(model)
-    assert set(found.writes) == {node for node in some_circuit(model).order if node != "logits"}
-    for node, mean in found.writes.items():
+    assert set(means.writes) == {node for node in some_circuit(model).order if node != "logits"}
+    for node, mean in means.writes.items():
         torch.testing.assert_close(mean, by_hand[node], rtol=1e-6, atol=1e-7)
     every = full_circuit(model)
     for node in ("a1.h2", "m2", "logits"):
         read = sum(by_hand[edge.source] for edge in every.parents[node]) + biases_upstream(model, node)
-        torch.testing.assert_close(found.reads[read_name(node)], read, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(means.reads[read_name(node)], read, rtol=1e-5, atol=1e-5)
 
 
 def mean_ablated(model, tokens, circuit, readout):
-    """The affine model run by itself, node by node: an edge off the circuit carries its source's mean."""
+    """The affine model run on its own, node by node: an edge outside the circuit carries the mean of its source."""
     every, means = full_circuit(model), means_by_hand(model)
     frozen = TransformerRun(run(model, [tokens], every, logits=True), every, readout).linearize("frozen")
     carrying = {(edge.source, edge.target) for edge in circuit.edges if edge.port in (None, "v")}
@@ -73,13 +73,13 @@ def mean_ablated(model, tokens, circuit, readout):
     for node in every.order:
         stalk = frozen.stalks[node]
         if node not in circuit.order or not circuit.parents[node]:
-            live[node] = stalk.flat[0]  # a source of the circuit is what it was; others are never read live
+            live[node] = stalk.flat[0]  # a source keeps its activation; nodes outside the circuit are never read live
             continue
         read = 0.0
         for edge in every.parents[node]:
             spread = means[edge.source].expand(len(tokens), -1).flatten()
             read = read + (live[edge.source] if (edge.source, node) in carrying else spread)
-        live[node] = frozen.node_map(node).dense()[0] @ read + stalk.flat_constant[0]
+        live[node] = frozen.node_map(node).dense()[0] @ read + stalk.constant.flatten(1)[0]
     return live, frozen
 
 
@@ -91,13 +91,13 @@ def test_the_propagated_run_with_means_is_mean_ablation_of_the_affine_model(fami
     means = prompt_means(model, circuit, as_prompts(PROMPTS))
     state = run(model, [tokens], circuit, logits=True)
     linearized = TransformerRun(state, circuit, readout, means=means).linearize("frozen")
-    found = sheaf_term(linearized, residual="propagated")
-    a, b = frozen.stalks["logits"].flat[0], frozen.stalks["logits"].flat_constant[0]
+    sheaf = sheaf_term(linearized.engine(), residual="propagated")
+    a, b = frozen.stalks["logits"].flat[0], frozen.stalks["logits"].constant.flatten(1)[0]
     p = live["logits"]
     by_hand = (a - p).norm() / ((a - b).square().sum() + (p - b).square().sum()).sqrt()
-    assert float(found.c_sh[0]) == pytest.approx(float(by_hand), rel=2e-5)
-    assert float(found.share.sum()) == pytest.approx(1.0, abs=1e-6)
-    without = sheaf_term(TransformerRun(state, circuit, readout).linearize("frozen"), residual="propagated")
+    assert float(sheaf.c_sh[0]) == pytest.approx(float(by_hand), rel=2e-5)
+    assert float(sheaf.share.sum()) == pytest.approx(1.0, abs=1e-6)
+    without = sheaf_term(TransformerRun(state, circuit, readout).linearize("frozen").engine(), residual="propagated")
     assert abs(float(without.c_sh[0]) - float(by_hand)) > 1e-4
 
 
@@ -111,7 +111,7 @@ def test_reads_from_outside_written_out_with_ports_and_positions(family, lineari
     means = prompt_means(model, circuit, as_prompts(PROMPTS))
     state = run(model, [tokens], circuit)
     given = TransformerRun(state, circuit, means=means).linearize(linearization)
-    found = sheaf_term(given.restrict(positions), residual="propagated")
+    sheaf = sheaf_term(given.restrict(positions).engine(), residual="propagated")
     plain = TransformerRun(state, circuit).linearize(linearization)
     kept = torch.ones(len(tokens), 24, dtype=torch.float64)
     kept[0] = float(positions == "all")
@@ -122,12 +122,12 @@ def test_reads_from_outside_written_out_with_ports_and_positions(family, lineari
         if not circuit.parents[node]:
             p[node] = cut[node] * stalk.flat[0]
             continue
-        whole = Circuit([f"input->{node}"])  # the map through all ports at once
+        whole = Circuit([f"input->{node}"])  # its map goes through all ports at once
         full = TransformerRun(run(model, [tokens], whole), whole).linearize(linearization).node_map(node).dense()[0]
         read = means.reads[read_name(node)]
-        if linearization == "frozen":  # there the biases are in b_v already
+        if linearization == "frozen":  # which has the biases in b_v already
             read = read - biases_upstream(model, node)
-        p[node] = stalk.flat_constant[0] + full @ read.expand(len(tokens), -1).flatten()
+        p[node] = stalk.constant.flatten(1)[0] + full @ read.expand(len(tokens), -1).flatten()
         for entry in plain.entries[node]:
             rho = entry.operator.dense()[0]
             for edge in entry.edges:
@@ -136,27 +136,27 @@ def test_reads_from_outside_written_out_with_ports_and_positions(family, lineari
         p[node] = cut[node] * p[node]
     above = below = 0.0
     for node in circuit.sinks:
-        a, b = (cut[node] * x for x in (plain.stalks[node].flat[0], plain.stalks[node].flat_constant[0]))
+        a, b = (cut[node] * x for x in (plain.stalks[node].flat[0], plain.stalks[node].constant.flatten(1)[0]))
         above = above + (a - p[node]).square().sum()
         below = below + (a - b).square().sum() + (p[node] - b).square().sum()
-    assert float(found.c_sh[0]) == pytest.approx(float((above / below).sqrt()), rel=1e-6)
+    assert float(sheaf.c_sh[0]) == pytest.approx(float((above / below).sqrt()), rel=1e-6)
 
 
 def test_a_complete_circuit_needs_no_reference():
-    """Nothing is off the circuit, so the means cancel."""
+    """Nothing lies outside the circuit, so the means cancel."""
     model = tiny_model("llama")
     circuit = full_circuit(model)
     means = prompt_means(model, circuit, as_prompts(PROMPTS))
     linearized = TransformerRun(run(model, PROMPTS, circuit), circuit, means=means).linearize("frozen")
-    assert float(sheaf_term(linearized, residual="propagated").c_sh.max()) < 5e-6
+    assert float(sheaf_term(linearized.engine(), residual="propagated").c_sh.max()) < 5e-6
 
 
 def test_batches_and_padding_change_nothing():
     model, circuit = tiny_model("gpt2"), Circuit(EDGES)
     options = {"preset": "well-posed", "residual": "propagated", "mode": "exact"}
-    found = eics.calibrate(model, circuit, PROMPTS, batch_size=3, **options)
-    together = eics.score(model, circuit, PROMPTS, calibration=found, **options)
-    alone = [eics.score(model, circuit, tokens, calibration=found, **options) for tokens in PROMPTS]
+    calibration = eics.calibrate(model, circuit, PROMPTS, batch_size=3, **options)
+    together = eics.score(model, circuit, PROMPTS, calibration=calibration, **options)
+    alone = [eics.score(model, circuit, tokens, calibration=calibration, **options) for tokens in PROMPTS]
     for one, other in zip(together, alone, strict=True):
         assert one.c_sh == pytest.approx(other.c_sh, rel=1e-9)
         assert one.percentile == pytest.approx(other.percentile, abs=1e-4)
@@ -175,29 +175,31 @@ def test_percentiles_are_those_of_the_reference_set():
 @pytest.mark.parametrize("suffix", ["safetensors", "json"])
 def test_a_file_gives_back_what_was_calibrated(tmp_path, suffix):
     model, circuit = tiny_model("llama"), Circuit(EDGES)
-    found = eics.calibrate(model, circuit, PROMPTS, preset="well-posed", alpha="auto", residual="propagated")
+    calibration = eics.calibrate(model, circuit, PROMPTS, preset="well-posed", alpha="auto", residual="propagated")
     path = tmp_path / f"c.{suffix}"
-    eics.save_calibration(found, path)
+    eics.save_calibration(calibration, path)
     again = eics.load_calibration(path)
     assert isinstance(again.means, Means)
     for part in ("writes", "reads"):
-        ours, theirs = getattr(found.means, part), getattr(again.means, part)
+        ours, theirs = getattr(calibration.means, part), getattr(again.means, part)
         assert set(ours) == set(theirs)
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    assert vars(again) | {"means": None} == vars(found) | {"means": None}
+    assert vars(again) | {"means": None} == vars(calibration) | {"means": None}
     options = {"preset": "well-posed", "residual": "propagated"}
     score = eics.score(model, circuit, PROMPTS[1], calibration=path, **options)
-    assert score.alpha == found.alpha == found.chosen.alpha
-    assert score.percentile == percentile(score.eics, found.quantiles["eics"])
+    assert score.alpha == calibration.alpha == calibration.chosen.alpha
+    assert score.percentile == percentile(score.eics, calibration.quantiles["eics"])
     assert set(score.diagnostics["calibration"]["percentiles"]) == {"eics", "c_sh", "dei_norm", "emergence_ratio"}
     everyone = eics.score(model, circuit, PROMPTS, calibration=path, **options)
-    assert sorted(s.percentile for s in everyone) == pytest.approx(THIRDS, abs=1.0)  # the reference set itself
+    assert sorted(s.percentile for s in everyone) == pytest.approx(
+        THIRDS, abs=1.0
+    )  # scored on the reference set itself
 
 
 def test_another_model_circuit_or_option_is_refused():
     model, circuit = tiny_model("llama"), Circuit(EDGES)
-    found = eics.calibrate(model, circuit, PROMPTS, alpha=0.3)
-    assert eics.score(model, circuit, PROMPTS[0], calibration=found).alpha == 0.3
+    calibration = eics.calibrate(model, circuit, PROMPTS, alpha=0.3)
+    assert eics.score(model, circuit, PROMPTS[0], calibration=calibration).alpha == 0.3
     wrong = [
         ({"metric": "relative"}, r"same metric. The file has 'euclidean', this run 'relative'"),
         ({"alpha": 2.0}, r"same alpha. The file has 0.3, this run 2.0"),
@@ -206,16 +208,16 @@ def test_another_model_circuit_or_option_is_refused():
     ]
     for change, says in wrong:
         with pytest.raises(OptionError, match=says):
-            eics.score(model, circuit, PROMPTS[0], calibration=found, **change)
+            eics.score(model, circuit, PROMPTS[0], calibration=calibration, **change)
     with pytest.raises(OptionError, match=r"same circuit. The file has '6 nodes"):
-        eics.score(model, Circuit([*EDGES[:1], "a0.h1->logits"]), PROMPTS[0], calibration=found)
+        eics.score(model, Circuit([*EDGES[:1], "a0.h1->logits"]), PROMPTS[0], calibration=calibration)
     other = type(model)(model.module, model.adapter, name="another")
     with pytest.raises(OptionError, match=r"same model. The file has .*, this run 'another'"):
-        eics.score(other, circuit, PROMPTS[0], calibration=found)
+        eics.score(other, circuit, PROMPTS[0], calibration=calibration)
     with pytest.raises(OptionError, match=r"must be an eics.Calibration or the path"):
         eics.score(model, circuit, PROMPTS[0], calibration=3)
-    with pytest.raises(OptionError, match="A calibration is of a model"):
-        eics.score(eics.LinearCircuit({"x->y": [[1.0]]}, {"x": [1.0], "y": [1.0]}), calibration=found)
+    with pytest.raises(OptionError, match="A calibration belongs to a model"):
+        eics.score(eics.LinearCircuit({"x->y": [[1.0]]}, {"x": [1.0], "y": [1.0]}), calibration=calibration)
     with pytest.raises(OptionError, match=r"at least 2 prompts that can be scored. It has 1. Prompt 1 failed"):
         eics.calibrate(model, circuit, [[1, 2, 3], [1, 2, 999]])
     with pytest.raises(OptionError, match=r"a prompt that the model can run. It has none: token ids must be"):
@@ -223,37 +225,37 @@ def test_another_model_circuit_or_option_is_refused():
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("calibrate")
-    tiny_module("llama").save_pretrained(folder / "model")
-    (folder / "prompts.jsonl").write_text("\n".join(json.dumps({"tokens": tokens}) for tokens in PROMPTS))
-    (folder / "circuit.json").write_text(json.dumps({"format": "eics-circuit", "version": 1, "edges": EDGES}))
-    return folder
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("calibrate")
+    tiny_module("llama").save_pretrained(path / "model")
+    (path / "prompts.jsonl").write_text("\n".join(json.dumps({"tokens": tokens}) for tokens in PROMPTS))
+    (path / "circuit.json").write_text(json.dumps({"format": "eics-circuit", "version": 1, "edges": EDGES}))
+    return path
 
 
-def command(name, place, *arguments):
-    about = ["--model", place / "model", "--circuit", place / "circuit.json", "--prompts", place / "prompts.jsonl"]
-    return CliRunner().invoke(main, [str(a) for a in (name, *about, "--dtype", "float64", *arguments)])
+def command(name, folder, *arguments):
+    inputs = ["--model", folder / "model", "--circuit", folder / "circuit.json", "--prompts", folder / "prompts.jsonl"]
+    return CliRunner().invoke(main, [str(a) for a in (name, *inputs, "--dtype", "float64", *arguments)])
 
 
-def test_calibrate_then_score(place, tmp_path):
+def test_calibrate_then_score(folder, tmp_path):
     out, records = tmp_path / "c.safetensors", tmp_path / "s.jsonl"
     how = ["--preset", "well-posed", "--residual", "propagated"]
-    result = command("calibrate", place, *how, "--alpha", "auto", "--out", out)
+    result = command("calibrate", folder, *how, "--alpha", "auto", "--out", out)
     assert result.exit_code == 0, result.output
     assert "4 prompts on" in " ".join(result.output.split())
     assert "a percentile is coarse" in " ".join(result.output.split())
-    result = command("score", place, *how, "--calibration", out, "--out", records)
+    result = command("score", folder, *how, "--calibration", out, "--out", records)
     assert result.exit_code == 0, result.output
     scores = eics.read_records(records)
     assert {score.alpha for score in scores} == {eics.load_calibration(out).alpha}
     assert sorted(score.percentile for score in scores) == pytest.approx(THIRDS, abs=1.0)
-    again = command("score", place, *how, "--calibration", out, "--out", records, "--resume")
+    again = command("score", folder, *how, "--calibration", out, "--out", records, "--resume")
     assert again.exit_code == 0, again.output
-    other = command("score", place, *how, "--out", records, "--resume", "--alpha", scores[0].alpha)
+    other = command("score", folder, *how, "--out", records, "--resume", "--alpha", scores[0].alpha)
     assert other.exit_code == 2
     assert "must continue with the same calibration" in other.output
-    wrong = command("score", place, "--calibration", out)
+    wrong = command("score", folder, "--calibration", out)
     assert wrong.exit_code == 2
     assert "A calibration must be of the same linearization" in wrong.output
 
@@ -268,20 +270,20 @@ def test_calibrate_then_score(place, tmp_path):
         ('{"format": "eics-calibration", "version": 1}', "must have every field"),
     ],
 )
-def test_a_file_that_is_no_calibration(place, tmp_path, content, says):
+def test_a_file_that_is_no_calibration(folder, tmp_path, content, says):
     for name in ("c.json", "c.safetensors")[: 1 if content else 2]:
         if content:
             (tmp_path / name).write_text(content)
-        result = command("score", place, "--calibration", tmp_path / name)
+        result = command("score", folder, "--calibration", tmp_path / name)
         assert result.exit_code == 2
         assert says in " ".join(result.output.split())
 
 
-def test_junk_and_missing_means_are_refused(place, tmp_path):
+def test_junk_and_missing_means_are_refused(folder, tmp_path):
     (tmp_path / "junk.safetensors").write_text("junk")
-    assert command("score", place, "--calibration", tmp_path / "junk.safetensors").exit_code == 2
+    assert command("score", folder, "--calibration", tmp_path / "junk.safetensors").exit_code == 2
     out = tmp_path / "c.json"
-    assert command("calibrate", place, "--residual", "propagated", "--out", out, "--quiet").output == ""
+    assert command("calibrate", folder, "--residual", "propagated", "--out", out, "--quiet").output == ""
     document = json.loads(out.read_text())
     for change, says in (
         ({"means": {"writes": {}, "reads": {}}}, "vectors of one width"),
@@ -290,7 +292,7 @@ def test_junk_and_missing_means_are_refused(place, tmp_path):
         ({"means": {"writes": {"input": [1.0]}, "reads": {"a0": [1.0]}}}, "the mean of"),
     ):
         out.write_text(json.dumps(document | change))
-        result = command("score", place, "--residual", "propagated", "--calibration", out)
+        result = command("score", folder, "--residual", "propagated", "--calibration", out)
         assert result.exit_code == 2
         assert says in " ".join(result.output.split())
 
@@ -303,8 +305,8 @@ def test_junk_and_missing_means_are_refused(place, tmp_path):
         (["--prompts", "nowhere.jsonl"], "must be a readable file of JSON lines"),
     ],
 )
-def test_wrong_calls_of_calibrate(place, tmp_path, monkeypatch, change, says):
+def test_wrong_calls_of_calibrate(folder, tmp_path, monkeypatch, change, says):
     monkeypatch.chdir(tmp_path)
-    result = command("calibrate", place, *(["--out", "c.json"] if "--out" not in change else []), *change)
+    result = command("calibrate", folder, *(["--out", "c.json"] if "--out" not in change else []), *change)
     assert result.exit_code == 2
     assert says in " ".join(result.output.split())

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eics import LinearCircuit, OptionError
-from eics.linalg import smallest_singular as golub_kahan
+from eics.linalg import smallest_singular
 from eics.linalg.operators import Dense
 from eics.linalg.smallest_singular import by_inversion
-from eics.scoring import laplacian
+from eics.scoring import coboundary, laplacian
 from eics.scoring.laplacian import (
     Coboundary,
     laplacian_spectrum,
@@ -35,12 +35,12 @@ def test_coboundary_is_equation_one(circuit):
 @given(circuits(batch=None, scale=1.0), st.sampled_from(["none", "operator_norm"]))
 def test_dense_numbers_are_those_of_the_eigenvalues(circuit, weights):
     eigenvalues, delta = brute_eigenvalues(circuit, weights)
-    found = laplacian_spectrum(circuit.linearize("jacobian"), weights=weights, method="dense")[0]
+    spectrum = laplacian_spectrum(circuit.linearize("jacobian"), weights=weights, method="dense")[0]
     rank = np.linalg.matrix_rank(delta)
-    assert found.dim == delta.shape[1]
-    assert found.kernel_dim == delta.shape[1] - rank
-    assert found.spectral_gap == pytest.approx(eigenvalues[found.kernel_dim], rel=1e-6)
-    assert found.lambda2 == pytest.approx(max(eigenvalues[1], 0.0), rel=1e-6, abs=1e-12)
+    assert spectrum.dim == delta.shape[1]
+    assert spectrum.kernel_dim == delta.shape[1] - rank
+    assert spectrum.spectral_gap == pytest.approx(eigenvalues[spectrum.kernel_dim], rel=1e-6)
+    assert spectrum.lambda2 == pytest.approx(max(eigenvalues[1], 0.0), rel=1e-6, abs=1e-12)
 
 
 @given(circuits(batch=None, scale=1.0), st.sampled_from(["none", "operator_norm"]), st.sampled_from([0.0, 0.25]))
@@ -80,8 +80,8 @@ def test_inversion_agrees_with_dense(seed):
     true = torch.linalg.svdvals(delta.dense()[0])
     nonzero = sorted(float(s) for s in true if s > 1e-10 * true[0])
     start = np.random.default_rng(0).normal(size=delta.rows)
-    found = by_inversion(laplacian._scipy(delta), start, 2)
-    np.testing.assert_allclose(found, nonzero[:2], rtol=1e-6)
+    smallest = by_inversion(coboundary.scipy_operator(delta), start, 2)
+    np.testing.assert_allclose(smallest, nonzero[:2], rtol=1e-6)
 
 
 def test_equal_smallest_eigenvalues_count_twice():
@@ -93,9 +93,9 @@ def test_equal_smallest_eigenvalues_count_twice():
         "jacobian"
     )
     for method in ("dense", "matrix_free"):
-        found = laplacian_spectrum(linearized, method=method)[0]
-        assert found.kernel_dim == 0
-        assert found.lambda2 == pytest.approx(found.spectral_gap, rel=1e-9)
+        spectrum = laplacian_spectrum(linearized, method=method)[0]
+        assert spectrum.kernel_dim == 0
+        assert spectrum.lambda2 == pytest.approx(spectrum.spectral_gap, rel=1e-9)
 
 
 def test_too_wide_to_count_the_kernel_still_tells_zero_one_and_more(monkeypatch):
@@ -104,27 +104,27 @@ def test_too_wide_to_count_the_kernel_still_tells_zero_one_and_more(monkeypatch)
     wide = build(5, edges=["input->a0.h0"], positions=3).linearize("jacobian")
     exact = [laplacian_spectrum(c, method="dense")[0] for c in (linearized, chain, wide)]
     monkeypatch.setattr(laplacian, "DENSE_LIMIT", 0)
-    found = [laplacian_spectrum(c, method="matrix_free")[0] for c in (linearized, chain, wide)]
-    assert exact[1].kernel_dim == found[1].kernel_dim == 1
+    spectra = [laplacian_spectrum(c, method="matrix_free")[0] for c in (linearized, chain, wide)]
+    assert exact[1].kernel_dim == spectra[1].kernel_dim == 1
     assert exact[2].kernel_dim >= 2
-    assert found[2].kernel_dim is None
-    for a, b in zip(exact, found, strict=True):
+    assert spectra[2].kernel_dim is None
+    for a, b in zip(exact, spectra, strict=True):
         assert b.lambda2 == pytest.approx(a.lambda2, rel=1e-7, abs=1e-12)
         assert b.spectral_gap == pytest.approx(a.spectral_gap, rel=1e-7)
 
 
-def test_the_kernel_is_seen_when_rounding_lets_it_in(monkeypatch):
-    """Without its early stop bidiagonalization falls into the kernel; the result is inverted instead, not wrong."""
+def test_falling_into_the_kernel_is_noticed(monkeypatch):
+    """Without its early stop, bidiagonalization falls into the kernel; inversion then gives the right result."""
     rng = np.random.default_rng(3)
     maps = {f"n{i}->n{j}": rng.normal(size=(20, 3)) @ rng.normal(size=(3, 20)) / 10 for j in range(6) for i in range(j)}
     linearized = LinearCircuit(maps, {f"n{i}": rng.normal(size=20) for i in range(6)}).linearize("jacobian")
     truth = laplacian_spectrum(linearized, method="dense")[0].spectral_gap
-    monkeypatch.setattr(golub_kahan, "RESIDUAL", 0.0)
-    monkeypatch.setattr(golub_kahan, "_EXHAUSTED", 0.0)
-    forward = laplacian._scipy(Coboundary(linearized))
-    starts = laplacian._start_vectors(forward.shape[0], "test")
-    assert golub_kahan.bidiagonalize(forward, starts[:, 0]) is None
-    assert golub_kahan.smallest_nonzero(forward, starts, 1)[0] ** 2 == pytest.approx(truth, rel=1e-6)
+    monkeypatch.setattr(smallest_singular, "RESIDUAL", 0.0)
+    monkeypatch.setattr(smallest_singular, "_EXHAUSTED", 0.0)
+    forward = coboundary.scipy_operator(Coboundary(linearized))
+    starts = coboundary.start_vectors(forward.shape[0], "test")
+    assert smallest_singular.bidiagonalize(forward, starts[:, 0]) is None
+    assert smallest_singular.smallest_nonzero(forward, starts, 1)[0] ** 2 == pytest.approx(truth, rel=1e-6)
 
 
 def test_beta_moves_the_spectrum_and_not_the_sections():
@@ -143,20 +143,20 @@ def test_projection_is_the_nearest_global_section(circuit):
     a = np.concatenate([brute.vec(n) for n in circuit.circuit.order])
     nearest = a - np.linalg.pinv(delta, rcond=1e-12) @ (delta @ a)
     for method in ("dense", "matrix_free"):
-        found = project(linearized, method=method)[0]
-        section = np.concatenate([found.section[n].numpy().reshape(-1) for n in circuit.circuit.order])
+        projection = project(linearized, method=method)[0]
+        section = np.concatenate([projection.section[n].numpy().reshape(-1) for n in circuit.circuit.order])
         np.testing.assert_allclose(section, nearest, atol=1e-6)
         np.testing.assert_allclose(delta @ section, 0.0, atol=1e-6)  # a section
-        assert found.distance == pytest.approx(np.linalg.norm(a - nearest) / np.linalg.norm(a), abs=1e-6)
+        assert projection.distance == pytest.approx(np.linalg.norm(a - nearest) / np.linalg.norm(a), abs=1e-6)
 
 
 def test_a_global_section_is_its_own_projection():
     rng = np.random.default_rng(0)
     w1, w2, a = rng.normal(size=(3, 3)), rng.normal(size=(2, 3)), rng.normal(size=3)
     chain = LinearCircuit({"x->y": w1, "y->z": w2}, {"x": a, "y": w1 @ a, "z": w2 @ w1 @ a})
-    found = project(chain.linearize("jacobian"))[0]
-    assert found.distance < 1e-12
-    np.testing.assert_allclose(found.section["x"].numpy()[0], a, atol=1e-12)
+    projection = project(chain.linearize("jacobian"))[0]
+    assert projection.distance < 1e-12
+    np.testing.assert_allclose(projection.section["x"].numpy()[0], a, atol=1e-12)
 
 
 def test_masked_positions_are_no_sections():
@@ -165,10 +165,10 @@ def test_masked_positions_are_no_sections():
     eigenvalues, delta = brute_eigenvalues(circuit, keep=rows)
     linearized = circuit.linearize("jacobian").restrict("no_sink")
     for method in ("dense", "matrix_free"):
-        found = laplacian_spectrum(linearized, method=method)[0]
-        assert found.dim == delta.shape[1]
-        assert found.kernel_dim == delta.shape[1] - np.linalg.matrix_rank(delta)
-        assert found.spectral_gap == pytest.approx(eigenvalues[found.kernel_dim], rel=1e-7)
+        spectrum = laplacian_spectrum(linearized, method=method)[0]
+        assert spectrum.dim == delta.shape[1]
+        assert spectrum.kernel_dim == delta.shape[1] - np.linalg.matrix_rank(delta)
+        assert spectrum.spectral_gap == pytest.approx(eigenvalues[spectrum.kernel_dim], rel=1e-7)
 
 
 def test_each_prompt_of_a_batch_has_its_own_sheaf():
@@ -183,7 +183,7 @@ def test_operator_norms_dense_and_matrix_free(monkeypatch):
     matrices = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 5, 7)))
     truth = torch.linalg.matrix_norm(matrices, ord=2)
     torch.testing.assert_close(operator_norm(Dense(matrices)), truth)
-    monkeypatch.setattr(laplacian, "DENSE_LIMIT", 1)
+    monkeypatch.setattr(coboundary, "DENSE_LIMIT", 1)
     torch.testing.assert_close(operator_norm(Dense(matrices)), truth)
 
 
@@ -194,8 +194,8 @@ def test_a_zero_map_has_no_norm_to_divide_by():
 
 @given(circuits(batch=None, scale=1.0, density=0.4), st.sampled_from(["none", "operator_norm"]), st.integers(0, 99))
 def test_proposition_two_holds_for_off_circuit_perturbations(circuit, weights, seed):
-    """An off-circuit writer adds M_v eta to what every edge into v should carry; the best section moves less
-    than the bound, and so do the sinks."""
+    """An off-circuit node adds M_v eta to what every edge into v should carry; the best section and the sinks move
+    less than the bound."""
     linearized = circuit.linearize("jacobian")
     delta = brute_eigenvalues(circuit, weights)[1]
     brute, rng = Brute(circuit), np.random.default_rng(seed)
@@ -204,10 +204,10 @@ def test_proposition_two_holds_for_off_circuit_perturbations(circuit, weights, s
     coupling = np.vstack([(scale[i] if scale else 1.0) * into[e.target] for i, e in enumerate(linearized.edges)])
     spectrum = laplacian_spectrum(linearized, weights=weights)[0]
     gamma, eta = np.linalg.norm(delta.T @ coupling, 2), rng.normal(size=3)
-    offsets = rng.normal(size=len(delta))  # whatever the edges carried before
-    calm, pushed = (np.linalg.lstsq(delta, g, rcond=1e-12)[0] for g in (offsets, offsets + coupling @ eta))
+    offsets = rng.normal(size=len(delta))  # any offsets will do
+    before, after = (np.linalg.lstsq(delta, g, rcond=1e-12)[0] for g in (offsets, offsets + coupling @ eta))
     bound = stability_bound(spectrum.spectral_gap, gamma, np.linalg.norm(eta))
-    moved = pushed - calm
+    moved = after - before
     assert np.linalg.norm(moved) <= bound.section * (1 + 1e-9)
     sizes = np.cumsum([0] + [brute.a[n].size for n in circuit.circuit.order])
     at_sinks = [
@@ -258,8 +258,8 @@ def test_single_precision_circuits_are_widened():
         assert far == pytest.approx(near, rel=1e-4)
 
 
-def test_edges_of_a_shared_entry_are_weighed_on_their_own_columns():
-    """Two parents share a map but are kept to different positions: each edge has the norm of its own columns."""
+def test_edges_of_a_shared_entry_are_weighted_by_their_own_columns():
+    """Two parents share a map but are restricted to different positions: each edge has the norm of its own columns."""
     rng = np.random.default_rng(0)
     maps = {"x->z": rng.normal(size=(4, 4)), "y->z": rng.normal(size=(4, 4))}
     activations = {n: rng.normal(size=(2, 2)) for n in "xyz"}
@@ -269,5 +269,5 @@ def test_edges_of_a_shared_entry_are_weighed_on_their_own_columns():
     joined = dataclasses.replace(linearized, entries={"z": (shared,)}).restrict("all")
     matrix = maps["x->z"]
     norms = [np.linalg.norm(matrix[:, :2], 2), np.linalg.norm(matrix[:, 2:], 2)]
-    found = operator_norm_weights(joined)[0].tolist()
-    assert found == pytest.approx([1 / n**2 for n in norms])
+    weights = operator_norm_weights(joined)[0].tolist()
+    assert weights == pytest.approx([1 / n**2 for n in norms])

@@ -1,4 +1,4 @@
-"""What a record says beside the score: cosines, norms, attributions, positions, tokens, answer and label."""
+"""The fields of a record besides the score: cosines, norms, attributions, positions, tokens, answer and label."""
 
 import json
 
@@ -26,10 +26,10 @@ EDGES = ["input->a0.h1", "a0.h1->m1", "m1->logits"]
 def test_cosines_are_the_formula_written_out(linearization, circuit):
     linearized = circuit.linearize(linearization)
     assume(linearized.edges)
-    found = sheaf_term(linearized)
+    sheaf = sheaf_term(linearized.engine())
     for prompt in range(circuit.batch):
         truth = Brute(circuit, prompt, frozen=linearization == "frozen")
-        for edge, cosine in zip(found.names, found.cosine[prompt].tolist(), strict=True):
+        for edge, cosine in zip(sheaf.names, sheaf.cosine[prompt].tolist(), strict=True):
             predicted, observed = truth.rho[edge] @ truth.vec(edge.source), truth.vec(edge.target)
             expected = predicted @ observed / np.linalg.norm(predicted) / np.linalg.norm(observed)
             assert cosine == pytest.approx(expected, abs=1e-9)
@@ -47,8 +47,8 @@ def test_every_configuration_has_cosines_and_norms(options):
 def test_norms_are_of_the_positions_that_count():
     circuit = build(5, density=0.6)
     truth = Brute(circuit, keep={n: [1, 2] for n, a in circuit.activations.items() if a.shape[1] == 3})
-    found = eics.score(circuit, positions="no_sink").norms
-    assert found == pytest.approx({node: np.linalg.norm(truth.vec(node)) for node in truth.a})
+    norms = eics.score(circuit, positions="no_sink").norms
+    assert norms == pytest.approx({node: np.linalg.norm(truth.vec(node)) for node in truth.a})
 
 
 def test_a_zero_activation_has_no_cosine():
@@ -61,14 +61,14 @@ def test_attribution_comes_from_the_circuit():
     model = tiny_model("llama")
     scores = {Edge.parse(EDGES[0]): -0.5, Edge.parse(EDGES[1]): 2.0}
     circuit = eics.Circuit(EDGES, {"a0.h1": [1, 2]}, scores=scores)
-    found = eics.score(model, circuit, [3, 4, 5], mode="fast")
-    assert {str(edge): edge.attribution for edge in found.edges} == {EDGES[0]: -0.5, EDGES[1]: 2.0, EDGES[2]: None}
-    assert found.node_positions == {"a0.h1": [1, 2]}
-    assert found.tokens is None
+    results = eics.score(model, circuit, [3, 4, 5], mode="fast")
+    assert {str(edge): edge.attribution for edge in results.edges} == {EDGES[0]: -0.5, EDGES[1]: 2.0, EDGES[2]: None}
+    assert results.node_positions == {"a0.h1": [1, 2]}
+    assert results.tokens is None
 
 
 class Letters:
-    """A tokenizer of one letter a token."""
+    """A tokenizer with one token for each letter."""
 
     def __call__(self, text):
         return {"input_ids": [ord(letter) - ord("a") for letter in text]}
@@ -77,23 +77,23 @@ class Letters:
         return "".join(chr(ord("a") + token) for token in ids)
 
 
-def test_tokens_answer_and_label_ride_along(tmp_path):
+def test_tokens_answer_and_label_are_recorded(tmp_path):
     model = adapt(tiny_module("gpt2", torch.float32), Letters())
     prompts = [Prompt(0, text="abc", answer=" d", label="known"), Prompt(1, tokens=(7, 8), label=1), Prompt(2, text="")]
     options = eics.Options(mode="fast")
-    found = [scores[0] for scores in score_prompts(model, eics.Circuit(EDGES), prompts, [options])]
-    assert [score.tokens for score in found] == [["a", "b", "c"], ["h", "i"], None]
-    assert [(score.answer, score.label) for score in found] == [(" d", "known"), (None, 1), (None, None)]
-    assert [score.status == "failed" for score in found] == [False, False, True]
+    results = [scores[0] for scores in score_prompts(model, eics.Circuit(EDGES), prompts, [options])]
+    assert [score.tokens for score in results] == [["a", "b", "c"], ["h", "i"], None]
+    assert [(score.answer, score.label) for score in results] == [(" d", "known"), (None, 1), (None, None)]
+    assert [score.status == "failed" for score in results] == [False, False, True]
     for name in ("a.jsonl", "a.parquet"):
-        eics.write_records(found, tmp_path / name)
-        assert eics.read_records(tmp_path / name) == found
+        eics.write_records(results, tmp_path / name)
+        assert eics.read_records(tmp_path / name) == results
 
 
 def test_a_tokenizer_that_only_encodes_will_do():
     model = adapt(tiny_module("gpt2", torch.float32), lambda text: {"input_ids": [len(word) for word in text.split()]})
-    found = eics.score(model, eics.Circuit(EDGES), "a bc def", mode="fast")
-    assert (found.status != "failed", found.tokens) == (True, None)
+    result = eics.score(model, eics.Circuit(EDGES), "a bc def", mode="fast")
+    assert (result.status != "failed", result.tokens) == (True, None)
 
 
 def test_prompts_files_have_answers_and_labels(tmp_path):
@@ -126,11 +126,11 @@ def test_records_from_before_these_fields_are_read(tmp_path, name):
             del edge["cosine"], edge["attribution"]
         keep = pa.table({key: [rows[0][key]] for key in rows[0] if key not in ("ei_parts", "stderr")})
         pq.write_table(keep, path)
-    found = eics.read_records(path)[0]
-    assert found.eics == score.eics
-    assert found.norms == {}
-    assert found.edges[0].cosine is None
-    assert [str(edge) for edge in found.edges] == [str(edge) for edge in score.edges]
+    restored = eics.read_records(path)[0]
+    assert restored.eics == score.eics
+    assert restored.norms == {}
+    assert restored.edges[0].cosine is None
+    assert [str(edge) for edge in restored.edges] == [str(edge) for edge in score.edges]
 
 
 def test_terms_of_later_versions_may_have_more(tmp_path):

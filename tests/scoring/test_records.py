@@ -10,17 +10,17 @@ from safetensors.torch import save_file
 import eics
 from eics import CircuitError, RecordError, read_records, write_records
 from eics.linearized.explicit_file import load_linear, save_linear
-from eics.scoring.result import about, failed
+from eics.scoring.result import failed, with_provenance
 from support.circuits import build
 
 
 @pytest.fixture
 def scores():
     batch = build(5, batch=2, density=0.6)
-    found = eics.score(batch, ids=["über <b>", 7], mode="lanczos", curve=True, laplacian=True)
+    results = eics.score(batch, ids=["über <b>", 7], mode="lanczos", curve=True, laplacian=True)
     joint = eics.score(batch, preset="well-posed", ids=["a", "b"])
-    named = about(joint[:1], {"name": "c.json", "sha256": "ab" * 32}, "a/model")
-    return eics.Scores([*found, *joint[1:], *named, failed("gone", "too long")])
+    named = with_provenance(joint[:1], {"name": "c.json", "sha256": "ab" * 32}, "a/model")
+    return eics.Scores([*results, *joint[1:], *named, failed("gone", "too long")])
 
 
 @pytest.mark.parametrize("name", ["scores.jsonl", "scores.parquet"])
@@ -30,7 +30,7 @@ def test_records_come_back_as_they_went(tmp_path, scores, name):
 
 
 def test_a_record_without_model_and_circuit_is_read(tmp_path, scores):
-    """They came after the first records of version 1."""
+    """The first records of version 1 lacked both fields."""
     import pyarrow.parquet as pq
 
     bare = eics.Scores(dataclasses.replace(score, model=None, circuit=None) for score in scores)

@@ -27,17 +27,17 @@ EDGE = {"source", "target", "port", "residual", "share", "cosine", "attribution"
 @given(circuits(batch=None, scale=1.0), st.sampled_from([0.1, 1.0, 10.0]))
 @pytest.mark.parametrize("parts", ["nodes", "branches"])
 def test_the_literal_score_is_equation_seven(parts, circuit, alpha):
-    found = eics.score(circuit, alpha=alpha, parts=parts)
+    result = eics.score(circuit, alpha=alpha, parts=parts)
     truth = {name: twin.ei(m, alpha) for name, (m, _) in brute_parts(circuit, parts, False).items()}
     whole = truth.pop("J_M")
     dei = whole - sum(truth.values())
     c_sh = Brute(circuit).c_sh("edge", "euclidean")
-    assert found.eics == pytest.approx(max(0, dei) / (1e-8 + whole) / (1 + c_sh), rel=1e-6, abs=1e-9)
-    assert found.dei == pytest.approx(dei, rel=1e-7, abs=1e-9)
-    assert found.consistency == pytest.approx(1 / (1 + c_sh))
-    assert found.ei_parts == pytest.approx(truth, rel=1e-8, abs=1e-11)
-    assert found.status == ("clipped" if found.dei < 0 else "ok")
-    assert (found.reason is not None) == (found.status == "clipped" or found.ei_macro == 0)
+    assert result.eics == pytest.approx(max(0, dei) / (1e-8 + whole) / (1 + c_sh), rel=1e-6, abs=1e-9)
+    assert result.dei == pytest.approx(dei, rel=1e-7, abs=1e-9)
+    assert result.consistency == pytest.approx(1 / (1 + c_sh))
+    assert result.ei_parts == pytest.approx(truth, rel=1e-8, abs=1e-11)
+    assert result.status == ("clipped" if result.dei < 0 else "ok")
+    assert (result.reason is not None) == (result.status == "clipped" or result.ei_macro == 0)
 
 
 @given(circuits(scale=1.0))
@@ -108,7 +108,7 @@ def test_a_prompt_scores_the_same_alone_and_in_a_batch(mode, circuit):
 @pytest.mark.parametrize("mode", ["exact", "lanczos", "fast"])
 @pytest.mark.parametrize("preset", [PAPER, WELL_POSED.with_(positions="all")])
 def test_a_padded_prompt_scores_the_same(preset, mode, seed):
-    """Two more positions that the mask says do not count, with arbitrary maps and activations on them."""
+    """Two more positions, masked out, with arbitrary maps and activations there."""
     circuit = build(seed, density=0.5, positions=3, ports=False)
     rng = np.random.default_rng(seed)
     padded = {n for n, a in circuit.activations.items() if a.shape[1] == 3}
@@ -146,42 +146,42 @@ def test_a_zero_macro_map_scores_zero_and_says_why():
     maps = {"x->y": [[1.0, 0.0], [0.0, 0.0]], "y->z": [[0.0, 1.0]]}
     circuit = LinearCircuit(maps, {"x": [1.0, 1.0], "y": [1.0, 0.0], "z": [1.0]})
     for preset in ("paper", "well-posed"):
-        found = eics.score(circuit, preset=preset)
-        assert found.eics == 0.0
-        assert found.ei_macro == 0.0
-        assert "macro map is zero" in found.reason
+        results = eics.score(circuit, preset=preset)
+        assert results.eics == 0.0
+        assert results.ei_macro == 0.0
+        assert "macro map is zero" in results.reason
     nothing = LinearCircuit({"x->y": [[0.0]]}, {"x": [1.0], "y": [1.0]})
     for preset in ("paper", "well-posed"):
         assert eics.score(nothing, preset=preset).eics == 0.0
 
 
-def test_clipping_is_said():
+def test_clipping_is_reported():
     circuit = LinearCircuit({"x->y": [[1.0]], "y->z": [[1.0]]}, {n: [1.0] for n in "xyz"})
-    found = eics.score(circuit)
-    assert found.status == "clipped"
-    assert found.eics == 0.0
-    assert found.dei == pytest.approx(0.5 * math.log(2) - math.log(2))
-    assert found.diagnostics["dei"] == found.dei
-    assert "clipped to 0" in found.reason
-    assert "clipped" in repr(found)
+    results = eics.score(circuit)
+    assert results.status == "clipped"
+    assert results.eics == 0.0
+    assert results.dei == pytest.approx(0.5 * math.log(2) - math.log(2))
+    assert results.diagnostics["dei"] == results.dei
+    assert "clipped to 0" in results.reason
+    assert "clipped" in repr(results)
     batch = LinearCircuit({"x->y": [[1.0]], "y->z": [[1.0]]}, {n: [[1.0], [2.0]] for n in "xyz"}, batched=True)
     assert "Every score is 0" in " ".join(eics.score(batch).summary())
 
 
 def test_diagnostics():
     circuit = build(9, density=0.8, positions=3)
-    found = eics.score(circuit, laplacian=True, curve=True)
-    d = found.diagnostics
+    result = eics.score(circuit, laplacian=True, curve=True)
+    d = result.diagnostics
     assert d["length"] == 3
     assert 0 <= d["share_position_0"] <= 1
-    assert d["share_top_edge"] == found.edges[0].share
-    assert d["share_largest_part"] == pytest.approx(max(found.ei_parts.values()) / sum(found.ei_parts.values()))
+    assert d["share_top_edge"] == result.edges[0].share
+    assert d["share_largest_part"] == pytest.approx(max(result.ei_parts.values()) / sum(result.ei_parts.values()))
     assert d["edges_left_out"] == 0
     assert d["ei_methods"]["macro"] == "svd"
-    assert set(d["ei_methods"]["parts"]) == set(found.ei_parts)
+    assert set(d["ei_methods"]["parts"]) == set(result.ei_parts)
     assert d["spectral_gap"] == pytest.approx(brute_eigenvalues(circuit)[0][d["kernel_dim"]], rel=1e-6)
     assert 0 <= d["projection_distance"] <= 1
-    assert set(found.curve) == {"alpha", "dei", "ei_macro", "zeros"}
+    assert set(result.curve) == {"alpha", "dei", "ei_macro", "zeros"}
     frozen = eics.score(circuit, linearization="frozen")
     assert frozen.diagnostics["edges_left_out"] == sum(e.port in ("q", "k") for e in circuit.circuit.edges)
     assert eics.score(circuit, positions="no_sink").diagnostics["share_position_0"] == 0.0
@@ -204,14 +204,14 @@ def test_fast_reports_how_far_it_is_from_its_limit():
 
 def test_alpha_auto_is_stored_and_reused():
     circuit = build(5, batch=7, density=0.6)
-    found = eics.score(circuit, alpha="auto", target=0.3)
-    calibration = found[0].diagnostics["alpha_calibration"]
+    results = eics.score(circuit, alpha="auto", target=0.3)
+    calibration = results[0].diagnostics["alpha_calibration"]
     rows = sum(circuit.activations[n][0].numel() for n in circuit.circuit.sinks)
-    assert np.median([score.ei_macro / rows for score in found]) == pytest.approx(0.3, rel=1e-9)
+    assert np.median([score.ei_macro / rows for score in results]) == pytest.approx(0.3, rel=1e-9)
     assert calibration["median"] == pytest.approx(0.3, rel=1e-9)
     assert calibration["quartiles"][0] < 0.3 < calibration["quartiles"][1]
-    again = eics.score(circuit, alpha=found[0].alpha)
-    assert [score.eics for score in again] == [score.eics for score in found]
+    again = eics.score(circuit, alpha=results[0].alpha)
+    assert [score.eics for score in again] == [score.eics for score in results]
 
 
 def test_length_correlation_over_a_batch():
@@ -287,12 +287,12 @@ def test_batches_must_agree():
 
 def test_numbers_too_large_fail_the_prompt_and_not_the_batch():
     maps = {"x->y": np.array([[[1.0]], [[1e200]]])}
-    found = eics.score(LinearCircuit(maps, {"x": [[1.0], [1.0]], "y": [[1.0], [1.0]]}, batched=True))
-    assert [score.status for score in found] == ["ok", "failed"]
-    assert "too large for float64" in found[1].reason
-    assert found[1].eics is None
-    assert "failed" in repr(found[1])
-    assert "1 of 2 prompts failed" in " ".join(found.summary())
+    results = eics.score(LinearCircuit(maps, {"x": [[1.0], [1.0]], "y": [[1.0], [1.0]]}, batched=True))
+    assert [score.status for score in results] == ["ok", "failed"]
+    assert "too large for float64" in results[1].reason
+    assert results[1].eics is None
+    assert "failed" in repr(results[1])
+    assert "1 of 2 prompts failed" in " ".join(results.summary())
 
 
 def test_float32_agrees_with_float64():
@@ -316,17 +316,17 @@ def test_representations_read_well_and_escape():
     assert "<script>" not in both._repr_html_()
 
 
-def test_one_prompts_overflow_stays_that_prompts():
-    """Activations too large to square: in every mode and metric the other prompt is scored as if alone."""
+def test_an_overflow_fails_only_its_own_prompt():
+    """Activations too large to square: in every mode and metric the other prompt is scored as if it were alone."""
     circuit = build(12, density=0.6, batch=2)
     activations = {n: circuit.as_given(n, a).clone() for n, a in circuit.activations.items()}
     for tensor in activations.values():
         tensor[1] *= 1e200
     spoilt = LinearCircuit(circuit.maps, activations, batched=True)
     for options in ({"metric": "relative"}, {"metric": "relative", "mode": "lanczos"}, {"preset": "well-posed"}):
-        found = eics.score(spoilt, **options)
-        assert [score.status == "failed" for score in found] == [False, True], options
-        assert found[0].eics == pytest.approx(eics.score(circuit, **options)[0].eics)
+        results = eics.score(spoilt, **options)
+        assert [score.status == "failed" for score in results] == [False, True], options
+        assert results[0].eics == pytest.approx(eics.score(circuit, **options)[0].eics)
 
 
 def test_silent_nodes_are_named():
@@ -341,10 +341,10 @@ def test_silent_nodes_are_named():
 def test_top_k_is_a_bound_and_not_a_sample():
     circuit = build(9, density=0.8)
     exact = eics.score(circuit, parts="branches")
-    found = eics.score(circuit, parts="branches", mode="lanczos", top_k=1)
-    assert found.stderr == {}
-    assert found.ei_macro < exact.ei_macro
-    assert found.diagnostics["ei_methods"]["macro"] == "top-k"
+    result = eics.score(circuit, parts="branches", mode="lanczos", top_k=1)
+    assert result.stderr == {}
+    assert result.ei_macro < exact.ei_macro
+    assert result.diagnostics["ei_methods"]["macro"] == "top-k"
 
 
 @pytest.mark.parametrize(
@@ -372,19 +372,19 @@ def test_numpy_numbers_and_views_are_welcome(tmp_path):
     circuit = LinearCircuit(
         {"x->y": matrix[::-1]}, {"x": np.ones(2)[::-1], "y": np.ones((1, 2))}, positions={"y": np.array([0])}
     )
-    found = eics.score(circuit, alpha=np.float32(1), seed=np.int64(3), ids=[np.int64(7)])
-    assert found.id == 7
-    eics.write_records(found, tmp_path / "one.jsonl")
-    assert eics.read_records(tmp_path / "one.jsonl") == [found]
+    result = eics.score(circuit, alpha=np.float32(1), seed=np.int64(3), ids=[np.int64(7)])
+    assert result.id == 7
+    eics.write_records(result, tmp_path / "one.jsonl")
+    assert eics.read_records(tmp_path / "one.jsonl") == [result]
     sparse = LinearCircuit({"x->y": torch.eye(2).to_sparse()}, {"x": [1.0, 1], "y": [1.0, 1]})
     assert eics.score(sparse).c_sh == 0.0
 
 
-def test_edges_made_when_looked_at_are_a_tuple_of_terms():
-    found = EdgeTerms([("a", "b", None), ("a", "c", "q")], [1.0, 3.0], [0.25, 0.75], [math.nan, 0.5], [None, 2.0])
+def test_lazy_edge_terms_behave_like_a_tuple():
+    terms = EdgeTerms([("a", "b", None), ("a", "c", "q")], [1.0, 3.0], [0.25, 0.75], [math.nan, 0.5], [None, 2.0])
     truth = (EdgeTerm("a", "c", "q", 3.0, 0.75, 0.5, 2.0), EdgeTerm("a", "b", None, 1.0, 0.25, None, None))
-    assert (len(found), tuple(found), found[0], found[-1:]) == (2, truth, truth[0], truth[1:])
-    assert found == truth
-    assert truth == found
-    assert hash(found) == hash(truth)
-    assert found != truth[:1]
+    assert (len(terms), tuple(terms), terms[0], terms[-1:]) == (2, truth, truth[0], truth[1:])
+    assert terms == truth
+    assert truth == terms
+    assert hash(terms) == hash(truth)
+    assert terms != truth[:1]

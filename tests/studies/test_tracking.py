@@ -182,9 +182,9 @@ def test_rows_hold_what_one_prompt_alone_gives(measured):
         pair = TASK.pairs[row["prompt"]]
         state = run(model, [pair.clean], logits=True)
         at = TransformerRun(state, member.circuit, means=known.means).linearize("frozen")
-        assert row["propagated_mean"] == pytest.approx(float(sheaf_term(at, residual="propagated").c_sh), rel=1e-9)
+        assert row["propagated_mean"] == pytest.approx(float(sheaf_term(at.engine(), residual="propagated").c_sh), rel=1e-9)
         assert float(propagated_c_sh(at)) == pytest.approx(row["propagated_mean"], rel=1e-9)
-        alone = sheaf_term(at.without_reference(), residual="propagated").c_sh
+        alone = sheaf_term(at.without_reference().engine(), residual="propagated").c_sh
         assert row["propagated"] == pytest.approx(float(alone), rel=1e-9)
         scores = [
             eics.score(model, member.circuit, list(pair.clean), preset=p, mode="fast") for p in ("paper", "well-posed")

@@ -213,7 +213,7 @@ def test_what_is_measured_beside_the_score_sees_its_pass(model):
 
     circuit = eics.Circuit(CIRCUIT)
     prompts = as_prompts(["a b c", "", "d e"])
-    scores = list(score_prompts(model, circuit, prompts, [eics.PAPER.with_(mode="fast")], also=also))
+    scores = list(score_prompts(model, circuit, prompts, [eics.PAPER.with_(mode="fast")], extra_diagnostics=also))
     assert scores[1][0].status == "failed"
     [(state, ids)] = seen
     assert ids == [0, 2]

@@ -112,18 +112,12 @@ def _explicit(runs: "dict[str, Options]", where: dict[str, Any], out: Path | Non
         raise OptionError("A calibration needs a --model; an explicit circuit has no prompts to be calibrated on.")
     if out is not None and out.resolve() == Path(where["circuit"]).resolve():
         raise OptionError("--out must not be the circuit file itself.")
-    from eics.linalg.memory import memory_limit
     from eics.linearized.explicit_file import load_linear
-    from eics.scoring.api import score_batch
+    from eics.scoring.batch import score_explicit
     from eics.scoring.records import write_records
-    from eics.scoring.result import about
 
     loaded = load_linear(where["circuit"])
-    scored = {}
-    for name, options in runs.items():
-        with memory_limit(options.memory):
-            scores = score_batch(loaded.linearize(options.linearization), options)
-        scored[name] = about(scores, loaded.circuit.label(where["circuit"]))
+    scored = {name: score_explicit(loaded, options, name=where["circuit"]) for name, options in runs.items()}
     if out is not None:
         write_records(together(scored), out)
     return scored

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from eics.circuits.graph import Edge
-from eics.linalg.blocks import add, to_rows, zeros_by_vector
+from eics.linalg.blocks import add, cat_batches, to_rows, zeros_by_vector
 from eics.linalg.memory import chunk_width
 from eics.linalg.operators import LinearOperator
 from eics.linearized.circuit import Entry, LinearizedCircuit, Stalk
@@ -133,7 +133,7 @@ def entry_predictions(
     for start in range(0, most, width):
         chunks = [own[start : start + width] for own in edges]
         parents = [_as_columns(chunk, min(width, most - start), operator, batch, stalks) for chunk in chunks]
-        images = operator.mv(parents[0] if len(parents) == 1 else torch.cat(parents)).chunk(len(chunks))
+        images = operator.mv(parents[0] if len(parents) == 1 else cat_batches(parents, batch)).chunk(len(chunks))
         for chunk, image in zip(chunks, images, strict=True):
             if chunk:
                 observed = stalks[chunk[0].target].activation.unsqueeze(1)
@@ -144,11 +144,11 @@ def _as_columns(
     edges: Sequence[Edge], width: int, operator: LinearOperator, batch: int, stalks: Mapping[str, Stalk]
 ) -> Tensor:
     """The edges' sources as columns, (B, dim, width); zero past the last."""
-    sources = [stalks[edge.source].flat.expand(batch, -1) for edge in edges]
+    sources = [stalks[edge.source].flat for edge in edges]
     if len(sources) < width:
         zero = torch.zeros(batch, operator.cols, dtype=operator.dtype, device=operator.device)
         sources += [zero] * (width - len(sources))
-    return torch.stack(sources, dim=1).mT
+    return torch.stack(torch.broadcast_tensors(*sources), dim=1).mT
 
 
 def add_to(totals: MutableMapping[str, Tensor], name: str, block: Tensor) -> None:

@@ -1,7 +1,7 @@
 """Matrices that depend on weights alone: computed once, kept beside the weights, dropped when those change.
 
-A cache lives and dies with the description of a model (`spec.py`), so no other model ever meets its matrices. All caches
-on one device together stay under a bound; the least recently used matrices go first.
+A cache lives and dies with the description of a model (`spec.py`), so no other model ever meets its matrices. All
+caches on one device together stay under a bound; the least recently used matrices go first.
 """
 
 from collections.abc import Callable, Hashable, Sequence

@@ -1,4 +1,4 @@
-"""Choosing alpha, and looking at all of them: calibration, the curve dEI(alpha), its zeros."""
+"""Choosing alpha, and what other choices would give: calibration, the curve dEI(alpha), its zeros."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,24 +10,24 @@ from eics.errors import OptionError
 from eics.scoring.emergence import EmergenceSpectra
 
 RANGE = (1e-12, 1e12)
-"""Where `auto` looks for alpha."""
+"""The range in which `auto` searches for alpha."""
 
 GRID = tuple(float(a) for a in torch.logspace(-4, 4, 65, dtype=torch.float64))
-"""The alphas of a curve: eight decades around the paper's prior of 1."""
+"""The alphas of a curve: eight decades around 1, the paper's prior."""
 
 _HALVINGS = 80
 
 
 @dataclass(frozen=True)
 class AlphaCalibration:
-    """An alpha chosen on a set of prompts, and what it does there.
+    """An alpha chosen on a set of prompts, and the macro EI it gives there, in nats for each read-out dimension.
 
     Attributes:
         alpha: the number to reuse.
-        target: the median macro EI that was asked for, in nats for each read-out dimension.
-        median: the one reached.
-        quartiles: first and third quartile over the prompts; their distance is the inter-quartile range.
-        prompts: how many.
+        target: the median that was wanted.
+        median: the median that was reached.
+        quartiles: first and third quartile over the prompts.
+        prompts: how many prompts there were.
     """
 
     alpha: float
@@ -36,17 +36,12 @@ class AlphaCalibration:
     quartiles: tuple[float, float]
     prompts: int
 
-    @property
-    def iqr(self) -> float:
-        """Inter-quartile range."""
-        return self.quartiles[1] - self.quartiles[0]
-
 
 def calibrate_alpha(per_dimension: Callable[[float], Tensor], target: float) -> AlphaCalibration:
     """The alpha at which the median prompt's macro EI for each read-out dimension equals `target`.
 
-    `per_dimension` gives that EI for each prompt at an alpha, as `EmergenceSpectra.macro_per_dimension` does. Every
-    prompt's EI grows with alpha, so the median does, and bisection of log(alpha) finds it.
+    `per_dimension` maps an alpha to that EI of each prompt, as `EmergenceSpectra.macro_per_dimension` does. It grows
+    with alpha on every prompt, so the median does too, and bisection of log(alpha) finds the target.
     """
     low, high = RANGE
     for alpha, extreme, wrong in ((high, "zero or nearly so", -1), (low, "enormous", 1)):
@@ -68,7 +63,7 @@ def calibrate_alpha(per_dimension: Callable[[float], Tensor], target: float) -> 
 
 @dataclass(frozen=True)
 class Curve:
-    """dEI over alpha for each prompt.
+    """dEI as a function of alpha, for each prompt.
 
     Attributes:
         alphas: (n,).
@@ -83,7 +78,7 @@ class Curve:
 
 
 def dei_curve(spectra: EmergenceSpectra, alphas: tuple[float, ...] = GRID) -> Curve:
-    """The whole curve from spectra that are at hand: no new product with any map."""
+    """The whole curve from spectra that are already computed: no further product with any map."""
     points = [spectra.at(alpha, "difference") for alpha in alphas]
     dei = torch.stack([point.dei.value for point in points], dim=1)
     macro = torch.stack([point.ei_macro.value for point in points], dim=1)
@@ -92,7 +87,7 @@ def dei_curve(spectra: EmergenceSpectra, alphas: tuple[float, ...] = GRID) -> Cu
 
 
 def _zeros(spectra: EmergenceSpectra, grid: Tensor, dei: Tensor) -> list[list[float]]:
-    """Sign changes on the grid, each bisected; prompts side by side, their i-th changes together."""
+    """Sign changes on the grid, refined by bisection: the i-th changes of all prompts together."""
     sign = dei.sign()
     changes = sign[:, 1:] * sign[:, :-1] < 0
     brackets = [row.nonzero().flatten().tolist() for row in changes]
@@ -112,5 +107,5 @@ def _zeros(spectra: EmergenceSpectra, grid: Tensor, dei: Tensor) -> list[list[fl
 
 
 def _median(values: Tensor) -> Tensor:
-    """The usual median (the mean of the middle two where their number is even) of the prompts that have a number."""
+    """The median over the prompts with a finite number; of an even count, the mean of the middle two."""
     return torch.nanquantile(torch.where(values.isfinite(), values, torch.nan), 0.5)

@@ -1,161 +1,104 @@
-"""From the tensors of a scored batch to one result for each prompt: numbers, diagnostics, status, reason."""
+"""From the numbers of a batch to one result for each prompt: score, terms, diagnostics, status and reason."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from eics.circuits.graph import Edge
-from eics.linalg import precision
-from eics.linalg.host_device import Packed
-from eics.linearized.circuit import LinearizedCircuit
-from eics.scoring.alpha import AlphaCalibration, Curve
-from eics.scoring.emergence import Emergence, EmergenceSpectra
-from eics.scoring.laplacian import laplacian_spectrum, project
+from eics.models.prompts import token_texts
+from eics.scoring.alpha import Curve
+from eics.scoring.computed import Computed, ConfigurationResult
+from eics.scoring.formula import discounted
+from eics.scoring.job import Job, TokenizedPrompt
 from eics.scoring.options import Options
 from eics.scoring.result import EdgeTerms, NodeTerm, Score, Scores, failed
-from eics.scoring.sheaf import SheafTerm
+from eics.transformer.forward import ForwardState
 
-_USED = ("mode", "linearization", "residual", "parts", "metric", "emergence", "positions", "seed")
 _NUMBERS = ("eics", "c_sh", "dei", "dei_norm", "ei_macro", "emergence_ratio")
 _ESTIMATED = ("dei", "dei_norm", "ei_macro", "emergence_ratio")
 
 
-@dataclass(frozen=True)
-class Parts:
-    """Everything that Algorithm 1 computed for a batch."""
+def assemble(
+    job: Job,
+    items: Sequence[TokenizedPrompt],
+    state: ForwardState,
+    nonfinite: set[int],
+    results: Sequence[ConfigurationResult],
+) -> dict[int, Scores]:
+    """The results of prompts that shared a pass, by row of the batch: one for each configuration."""
+    metadata = []
+    for index, item in enumerate(items):
+        interventions = state.applied.said[index] if state.applied.said else []
+        tokens = token_texts(job.model, item.tokens)
+        metadata.append(job.provenance(item.prompt) | {"tokens": tokens, "interventions": interventions})
+    columns = []
+    for options, result in zip(job.configurations, results, strict=True):
+        if isinstance(result.computed, str):
+            columns.append([job.failure(items[0].prompt, result.computed, options, metadata[0])])
+            continue
+        of_the_pass = {"readout": options.readout, "forward_passes": state.forward_passes}
+        scores = scores_of(result.computed, [item.prompt.id for item in items], metadata, of_the_pass)
+        columns.append(scores if result.extra is None else _with_diagnostics(scores, result.extra))
+    rows = {item.row: Scores(row) for item, row in zip(items, zip(*columns, strict=True), strict=True)}
+    for index in nonfinite:
+        reason = "the model's activations are not finite on this prompt"
+        rows[items[index].row] = job.failures(items[index].prompt, reason)
+    return rows
 
-    linearized: LinearizedCircuit
-    sheaf: SheafTerm
-    by_edge: SheafTerm
-    spectra: EmergenceSpectra
-    emergence: Emergence
-    alpha: float
-    calibration: AlphaCalibration | None
-    curve: Curve | None
-    eics: Tensor
+
+def _with_diagnostics(scores: Scores, extra: Sequence[dict[str, Any]]) -> list[Score]:
+    return [replace(score, diagnostics=score.diagnostics | more) for score, more in zip(scores, extra, strict=True)]
 
 
-class Computed:
-    """What all results of a batch share, and their numbers, still on the device: nothing here waits for it, unless for
-    spectra of Laplacians, which are computed in single prompts."""
-
-    def __init__(self, parts: Parts, options: Options) -> None:
-        linearized, spectra = parts.linearized, parts.spectra
-        self.options, self.batch = options, linearized.batch
-        self.laplacians = _laplacians(linearized) if options.laplacian else [{}] * self.batch
-        self.used: dict[str, Any] = {name: options[name] for name in _USED}
-        self.used |= {"alpha": parts.alpha, "dtype": str(linearized.dtype).removeprefix("torch.")}
-        self.nodes, self.part_names = tuple(linearized.stalks), tuple(spectra.parts)
-        self.sampled_parts = [name for name, spectrum in spectra.parts.items() if spectrum.sampled]
-        self.methods = {name: spectrum.method for name, spectrum in spectra.parts.items()}
-        self.macro_sampled, self.macro_method = spectra.macro.sampled, spectra.macro.method
-        self.sampled = spectra.sampled
-        self.edges_left_out = linearized.edges_left_out
-        self.products = precision.said()
-        self.node_positions = {node: list(kept) for node, kept in linearized.circuit.positions.items()}
-        self.sheaf_names = parts.sheaf.names
-        self.curve, self.calibration = parts.curve, parts.calibration
-        self.edges = [edge for edge in parts.by_edge.names if isinstance(edge, Edge)]
-        self.attributions = [linearized.circuit.scores.get(edge) for edge in self.edges]
-        tensors = _tensors(parts) | _of_stalks(linearized, self.batch)
-        self.packed = Packed({name: tensor for name, tensor in tensors.items() if tensor is not None})
+def scores_of(
+    computed: Computed,
+    ids: Sequence[str | int],
+    metadata: Sequence[Mapping[str, Any]] | None = None,
+    of_the_pass: Mapping[str, Any] | None = None,
+) -> Scores:
+    """One `Score` for each prompt, with its metadata; fields `of_the_pass` are missing from a failed one."""
+    batch = _Batch(computed)
+    metadata = [{}] * len(ids) if metadata is None else metadata
+    return Scores(_score(batch, index, id, metadata[index], of_the_pass or {}) for index, id in enumerate(ids))
 
 
 class _Batch:
-    """The numbers as lists by prompt, fetched from the device together."""
+    """The numbers of a batch as lists by prompt, copied from the device together."""
 
     def __init__(self, computed: Computed) -> None:
         self.computed = computed
         self.numbers: dict[str, Any] = computed.packed.fetch()
 
     def __getitem__(self, name: str) -> Any:
-        """A column: a list with something for each prompt."""
+        """One number for each prompt."""
         return self.numbers[name]
 
     def get(self, name: str, index: int) -> Any:
-        """One prompt's, None where there is none."""
+        """One prompt's number, or None."""
         return self.numbers[name][index] if name in self.numbers else None
 
 
-def _tensors(parts: Parts) -> dict[str, Tensor | None]:
-    """What results say, with the prompts' axis first."""
-    sheaf, by_edge, emergence, ratio = parts.sheaf, parts.by_edge, parts.emergence, parts.emergence.ratio
-    finite = by_edge.residual.isfinite().all(dim=1)
-    return {
-        "eics": parts.eics,
-        "c_sh": sheaf.c_sh,
-        "first": sheaf.first_position,
-        "dei": emergence.dei.value,
-        "dei_norm": emergence.term.value,
-        "ei_macro": emergence.ei_macro.value,
-        "emergence_ratio": None if ratio is None else ratio.value,
-        "dei error": emergence.dei.stderr,
-        "dei_norm error": emergence.term.stderr,
-        "ei_macro error": emergence.ei_macro.stderr,
-        "emergence_ratio error": None if ratio is None else ratio.stderr,
-        "parts": emergence.ei_parts.value,
-        "parts error": emergence.ei_parts.stderr,
-        "macro lower": emergence.ei_macro.lower,
-        "macro upper": emergence.ei_macro.upper,
-        "parts lower": emergence.ei_parts.lower,
-        "parts upper": emergence.ei_parts.upper,
-        "finite": finite if sheaf is by_edge else finite & sheaf.residual.isfinite().all(dim=1),
-        "residual": by_edge.residual,
-        "share": by_edge.share,
-        "cosine": by_edge.cosine,
-        "node residual": None if sheaf is by_edge else sheaf.residual,
-        "node share": None if sheaf is by_edge else sheaf.share,
-    }
-
-
-def _of_stalks(linearized: LinearizedCircuit, batch: int) -> dict[str, Tensor | None]:
-    """||a_v|| over the positions that count, whether it writes at all, and positions of the longest stalk."""
-    stalks = linearized.stalks.values()
-    norms = torch.stack([stalk.norm.expand(batch) for stalk in stalks], dim=1)
-    placed = [stalk for stalk in stalks if stalk.positions is not None]
-    masks = {id(stalk.mask): stalk.mask for stalk in placed if stalk.mask is not None}
-    whole = [stalk.activation.shape[1] for stalk in placed if stalk.mask is None]
-    most = torch.full((batch,), max([0, *whole]), device=norms.device)
-    for mask in masks.values():
-        most = torch.maximum(most, mask.count_nonzero(dim=1))
-    return {"norms": norms, "writes": norms != 0, "length": most if placed else None}
-
-
-def assemble(
-    computed: Computed,
-    ids: Sequence[str | int],
-    said: Sequence[Mapping[str, Any]] | None = None,
-    ran: Mapping[str, Any] | None = None,
-) -> Scores:
-    """One `Score` for each prompt. `said` is what else each result says, `ran` what all say that did not fail."""
-    batch = _Batch(computed)
-    known = [{}] * len(ids) if said is None else said
-    return Scores(_one(batch, index, id, known[index], ran or {}) for index, id in enumerate(ids))
-
-
-def _one(batch: _Batch, index: int, id: str | int, said: Mapping[str, Any], ran: Mapping[str, Any]) -> Score:
+def _score(
+    batch: _Batch, index: int, id: str | int, metadata: Mapping[str, Any], of_the_pass: Mapping[str, Any]
+) -> Score:
     computed, options = batch.computed, batch.computed.options
     numbers: dict[str, Any] = {name: batch.get(name, index) for name in _NUMBERS}
-    numbers["consistency"] = 1.0 / (1.0 + numbers["c_sh"])
+    numbers["consistency"] = discounted(1.0, numbers["c_sh"])
     wrong = [name for name, value in numbers.items() if value is not None and not math.isfinite(value)]
     if not batch["finite"][index]:
         numbers, wrong = {"a residual": "not finite"}, ["a residual"]
     if wrong:
         dtype = computed.used["dtype"]
         cause = f"{wrong[0]} is {numbers[wrong[0]]}: a map, an activation or alpha is too large for {dtype}"
-        return failed(id, cause, **computed.used, **said)
+        return failed(id, cause, **computed.used, **metadata)
     status, reason = _status(numbers, options, _silent(batch, index))
     return Score(
         id=id,
         status=status,
         reason=reason,
         **numbers,
-        ei_parts=dict(zip(computed.part_names, batch["parts"][index], strict=True)),
+        ei_parts=dict(zip(computed.parts, batch["parts"][index], strict=True)),
         edges=_edges(batch, index),
         nodes=_nodes(batch, index) if options.residual != "edge" else (),
         norms={n: norm for n, norm in zip(computed.nodes, batch["norms"][index], strict=True) if math.isfinite(norm)},
@@ -164,8 +107,8 @@ def _one(batch: _Batch, index: int, id: str | int, said: Mapping[str, Any], ran:
         diagnostics=_diagnostics(batch, index) | computed.laplacians[index],
         curve=None if computed.curve is None else _curve(computed.curve, index),
         **computed.used,
-        **said,
-        **ran,
+        **metadata,
+        **of_the_pass,
     )
 
 
@@ -193,14 +136,14 @@ def _status(numbers: dict[str, Any], options: Options, silent: list[str]) -> tup
 
 
 def _errors(batch: _Batch, index: int) -> dict[str, float]:
-    """Standard errors of what was estimated; a part in closed form has none."""
-    known = [name for name in _ESTIMATED if f"{name} error" in batch.numbers]
-    found: dict[str, float] = {name: batch[f"{name} error"][index] for name in known}
-    found["eics"] = found["dei_norm"] / (1.0 + batch["c_sh"][index])
+    """Standard errors of the estimated numbers; a part in closed form has none."""
+    estimated = [name for name in _ESTIMATED if f"{name} error" in batch.numbers]
+    errors: dict[str, float] = {name: batch[f"{name} error"][index] for name in estimated}
+    errors["eics"] = discounted(errors["dei_norm"], batch["c_sh"][index])
     if not batch.computed.macro_sampled:
-        del found["ei_macro"]
-    by_part = dict(zip(batch.computed.part_names, batch["parts error"][index], strict=True))
-    return found | {f"ei_parts.{name}": by_part[name] for name in batch.computed.sampled_parts}
+        del errors["ei_macro"]
+    by_part = dict(zip(batch.computed.parts, batch["parts error"][index], strict=True))
+    return errors | {f"ei_parts.{name}": by_part[name] for name in batch.computed.sampled_parts}
 
 
 def _edges(batch: _Batch, index: int) -> EdgeTerms:
@@ -211,14 +154,13 @@ def _edges(batch: _Batch, index: int) -> EdgeTerms:
 def _nodes(batch: _Batch, index: int) -> tuple[NodeTerm, ...]:
     """Largest share first."""
     columns = zip(batch.computed.sheaf_names, batch["node residual"][index], batch["node share"][index], strict=True)
-    return tuple(
-        sorted((NodeTerm(str(node), *numbers) for node, *numbers in columns), key=attrgetter("share"), reverse=True)
-    )
+    terms = [NodeTerm(str(node), residual, share) for node, residual, share in columns]
+    return tuple(sorted(terms, key=attrgetter("share"), reverse=True))
 
 
 def _diagnostics(batch: _Batch, index: int) -> dict[str, Any]:
     computed, by_part = batch.computed, batch["parts"][index]
-    found: dict[str, Any] = {
+    diagnostics: dict[str, Any] = {
         "dei": batch["dei"][index],
         "length": batch.get("length", index),
         "share_position_0": batch.get("first", index),
@@ -228,41 +170,27 @@ def _diagnostics(batch: _Batch, index: int) -> dict[str, Any]:
         "ei_methods": {"macro": computed.macro_method, "parts": dict(computed.methods)},
     }
     if computed.products is not None:
-        found["products"] = computed.products
+        diagnostics["products"] = computed.products
     if "macro lower" in batch.numbers:
-        found["ei_bounds"] = _bounds(batch, index)
+        diagnostics["ei_bounds"] = _bounds(batch, index)
     if computed.calibration is not None:
-        low, high = computed.calibration.quartiles
-        found["alpha_calibration"] = {
+        diagnostics["alpha_calibration"] = {
             "target": computed.calibration.target,
             "median": computed.calibration.median,
-            "quartiles": [low, high],
+            "quartiles": list(computed.calibration.quartiles),
             "prompts": computed.calibration.prompts,
         }
-    return found
+    return diagnostics
 
 
 def _bounds(batch: _Batch, index: int) -> dict[str, Any]:
-    """Where the true EI of the macro map and of each part lies, given the norms that `fast` has; and dEI."""
+    """Intervals that hold the true EI of the macro map and of each part, from the norms that `fast` has; and dEI."""
     low, high = batch["macro lower"][index], batch["macro upper"][index]
     lower, upper = batch["parts lower"][index], batch["parts upper"][index]
-    parts = {name: [least, most] for name, least, most in zip(batch.computed.part_names, lower, upper, strict=True)}
+    parts = {name: [least, most] for name, least, most in zip(batch.computed.parts, lower, upper, strict=True)}
     return {"macro": [low, high], "parts": parts, "dei": [low - sum(upper), high - sum(lower)]}
 
 
 def _curve(curve: Curve, index: int) -> dict[str, list[float]]:
     tensors = {"alpha": curve.alphas, "dei": curve.dei[index], "ei_macro": curve.ei_macro[index]}
     return {name: tensor.tolist() for name, tensor in tensors.items()} | {"zeros": curve.zeros[index]}
-
-
-def _laplacians(linearized: LinearizedCircuit) -> list[dict[str, Any]]:
-    spectra, sections = laplacian_spectrum(linearized), project(linearized)
-    return [
-        {
-            "kernel_dim": spectrum.kernel_dim,
-            "lambda2": spectrum.lambda2,
-            "spectral_gap": spectrum.spectral_gap,
-            "projection_distance": section.distance,
-        }
-        for spectrum, section in zip(spectra, sections, strict=True)
-    ]

@@ -1,10 +1,10 @@
-"""What follows a forward pass on a GPU, recorded as a CUDA graph and played again for batches of the same shape.
+"""Everything after a forward pass on a GPU, recorded as a CUDA graph and replayed for batches of the same shape.
 
-The score of a batch is some thousand small operations; started from Python one by one they take several times as long
-as the GPU computes. The first batch of a shape is computed as on any device, its exchanges with the host on a tape
-(`eics.linalg.host_device`); with the second it is recorded; from then on its kernels are played without Python. What
-decided the way through the code is asked again each time, and where an answer differs the batch is computed the plain
-way.
+The score of a batch takes some thousand small operations; launched one by one from Python, they take several times as
+long as the GPU needs to compute them. The first batch of a shape runs as on any device, with its host-device exchanges
+on a tape (`eics.linalg.host_device`); the second is recorded; from then on the kernels are replayed without Python.
+Each replay copies the values on which the code branched once more; if one differs, the batch is computed without the
+graph.
 """
 
 from collections import OrderedDict
@@ -12,127 +12,142 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from eics.linalg.host_device import Packed, Replay, Tape, exchanging_over
+from eics.linalg.host_device import Packed, Replay, Tape, exchanging_over, map_tensors
+from eics.models.base import Model
+from eics.transformer.forward import ForwardState
 
-if TYPE_CHECKING:
-    from eics.models.base import Model
-    from eics.transformer.forward import ForwardState
+_CAPACITY = 8  # batch shapes for which a model keeps a graph: each holds the memory of its temporary blocks
 
-_MOST = 8  # shapes of batches that a model keeps recordings of: each holds the memory of its temporary blocks
-
-_allowed: ContextVar[bool] = ContextVar("eics recordings", default=True)
+_enabled: ContextVar[bool] = ContextVar("eics cuda graphs", default=True)
 
 Result = TypeVar("Result")
 
-_recordings: "WeakKeyDictionary[Model, Recordings[Any]]" = WeakKeyDictionary()
+_caches: "WeakKeyDictionary[Model, GraphCache[Any]]" = WeakKeyDictionary()
 
 
 @contextmanager
-def unrecorded() -> Iterator[None]:
-    """Every batch inside is computed the plain way, as the first of its shape is."""
-    token = _allowed.set(False)
+def without_cuda_graphs() -> Iterator[None]:
+    """Computes every batch inside without graphs, as the first batch of a shape is."""
+    token = _enabled.set(False)
     try:
         yield
     finally:
-        _allowed.reset(token)
+        _enabled.reset(token)
 
 
-def recordings_of(model: "Model") -> "Recordings[Any]":
-    """A model's recordings; they end with the model."""
-    return _recordings.setdefault(model, Recordings())
+def graph_cache(model: Model) -> "GraphCache[Any]":
+    """The recorded graphs of a model; they are freed with the model."""
+    return _caches.setdefault(model, GraphCache())
 
 
-class Recordings(Generic[Result]):
-    """One model's, by what a computation depends on besides the numbers of a state. `played` counts."""
+class ByIdentity:
+    """A key equal only to keys of the same object, which it keeps alive."""
+
+    def __init__(self, held: object) -> None:
+        self.held = held
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ByIdentity) and other.held is self.held
+
+    def __hash__(self) -> int:
+        return id(self.held)
+
+
+class GraphCache(Generic[Result]):
+    """The graphs of one model, by everything a computation depends on besides the numbers in a forward state.
+
+    Attributes:
+        entries: a tape after the first batch of a key, a graph after the second; None if recording failed.
+        replayed: how many batches were replayed.
+    """
 
     def __init__(self) -> None:
-        self.known: OrderedDict[Hashable, Tape | Recording[Result] | None] = OrderedDict()
-        self.played = 0
+        self.entries: OrderedDict[Hashable, Tape | RecordedGraph[Result] | None] = OrderedDict()
+        self.replayed = 0
 
-    def run(self, key: Hashable, state: "ForwardState", work: Callable[["ForwardState"], Result]) -> Result:
-        """What `work` makes of a state. Its tensors are those of the recording, good until the next batch.
+    def run(self, key: Hashable, state: ForwardState, work: Callable[[ForwardState], Result]) -> Result:
+        """`work(state)`, replayed if possible. Tensors of the result are valid until the next batch.
 
-        `key` says all that `work` depends on but the state. `work` may exchange numbers with the device by
-        `eics.linalg.host_device` only, and must leave its inputs as they are.
+        `key` holds everything that `work` depends on besides the state; None computes without a graph. `work` may
+        exchange numbers with the device only through `eics.linalg.host_device`, and must not change its inputs.
         """
-        if not _allowed.get() or state.lengths.device.type != "cuda":
+        if key is None or not _enabled.get() or state.lengths.device.type != "cuda":
             return work(state)
-        tensors, pattern = _tensors(state)
-        key = (key, state.longest, state.padded, pattern)
-        known = self.known.get(key, self)
-        if known is self:
+        tensors, layout = _tensors(state)
+        key = (key, state.longest, state.padded, layout)
+        if key not in self.entries:
             tape = Tape()
             with exchanging_over(tape):
                 result = work(state)
             if tape.worth_recording:
                 self._keep(key, tape)
             return result
-        if isinstance(known, Tape):
-            known = self._record(known, state, work)
-            self._keep(key, known)
-        if isinstance(known, Recording):
-            result, good = known.play(tensors)
-            if good:
-                self.known.move_to_end(key)
-                self.played += 1
+        entry = self.entries[key]
+        if isinstance(entry, Tape):
+            entry = self._record(entry, state, work)
+            self._keep(key, entry)
+        if isinstance(entry, RecordedGraph):
+            result, valid = entry.replay(tensors)
+            if valid:
+                self.entries.move_to_end(key)
+                self.replayed += 1
                 return result
-            if not known.tape.weights_unchanged:  # weights were changed: recorded anew with the next batches
-                del self.known[key]
+            if not entry.tape.weights_unchanged:  # the next batches record it again
+                del self.entries[key]
         return work(state)
 
     def forget(self) -> bool:
-        """Gives the memory of all recordings back; False where there were none."""
-        held = any(isinstance(one, Recording) for one in self.known.values())
-        self.known.clear()
+        """Frees the memory of all graphs; returns whether there were any."""
+        held = any(isinstance(entry, RecordedGraph) for entry in self.entries.values())
+        self.entries.clear()
         return held
 
-    def _keep(self, key: Hashable, value: "Tape | Recording[Result] | None") -> None:
-        self.known[key] = value
-        self.known.move_to_end(key)
-        while len(self.known) > _MOST:
-            self.known.popitem(last=False)
+    def _keep(self, key: Hashable, entry: "Tape | RecordedGraph[Result] | None") -> None:
+        self.entries[key] = entry
+        self.entries.move_to_end(key)
+        while len(self.entries) > _CAPACITY:
+            self.entries.popitem(last=False)
 
     def _record(
-        self, tape: Tape, state: "ForwardState", work: Callable[["ForwardState"], Result]
-    ) -> "Recording[Result] | None":
-        """None where it cannot be done: what fails here is computed the plain way, which says what is wrong."""
-        others = (one for one in self.known.values() if isinstance(one, Recording))
-        pool = next((one.graph.pool() for one in others), None)
+        self, tape: Tape, state: ForwardState, work: Callable[[ForwardState], Result]
+    ) -> "RecordedGraph[Result] | None":
+        """None if recording fails: the batch is then computed without a graph, which shows what is wrong."""
+        graphs = (entry for entry in self.entries.values() if isinstance(entry, RecordedGraph))
+        pool = next((recorded.graph.pool() for recorded in graphs), None)
         try:
-            return Recording(tape, state, work, pool)
+            return RecordedGraph(tape, state, work, pool)
         except RuntimeError:
             return None
 
 
-class Recording(Generic[Result]):
-    """One computation's kernels, and where they find and leave their numbers.
+class RecordedGraph(Generic[Result]):
+    """The kernels of one computation, with their inputs and results.
 
-    Recordings share their temporary memory: a result must be fetched before another is played.
+    Graphs share their temporary memory: a result must be copied to the host before another graph is replayed.
     """
 
     def __init__(
-        self, tape: Tape, state: "ForwardState", work: Callable[["ForwardState"], Result], pool: Any = None
+        self, tape: Tape, state: ForwardState, work: Callable[[ForwardState], Result], pool: Any = None
     ) -> None:
         copies = {id(tensor): tensor.clone() for tensor in _tensors(state)[0]}
         self.inputs = list(copies.values())
-        static = _each(state, lambda tensor: copies[id(tensor)])
+        static = _map_state(lambda tensor: copies[id(tensor)], state)
         self.tape, self.graph = Replay(tape), torch.cuda.CUDAGraph()
-        # Other threads may do with the GPU what they like meanwhile.
+        # Other threads may use the GPU meanwhile.
         capture = torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local")
         with torch.cuda.device(state.lengths.device), capture, exchanging_over(self.tape):
             self.result = work(static)
             self.tape.finish()
-            self.questions = Packed({str(place): question for place, question in enumerate(self.tape.questions)})
+            self.questions = Packed({str(index): question for index, question in enumerate(self.tape.questions)})
 
-    def play(self, tensors: Sequence[Tensor]) -> tuple[Result, bool]:
-        """The result for these inputs; and whether it is one: the questions have the recorded answers, and the weights
-        are the same."""
+    def replay(self, tensors: Sequence[Tensor]) -> tuple[Result, bool]:
+        """The result for these inputs, and whether it is valid: same answers as recorded, and the same weights."""
         if not self.tape.weights_unchanged:
             return self.result, False
         with torch.cuda.device(tensors[0].device):
@@ -142,29 +157,22 @@ class Recording(Generic[Result]):
         return self.result, answers == self.tape.answers
 
 
-def _each(state: "ForwardState", function: Callable[[Tensor], Tensor]) -> "ForwardState":
-    """A state with every tensor of the pass changed."""
-
-    def changed(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return function(value)
-        if isinstance(value, dict):
-            return {key: changed(one) for key, one in value.items()}
-        return tuple(map(changed, value)) if isinstance(value, tuple) else value
-
-    return replace(state, **{field.name: changed(getattr(state, field.name)) for field in fields(state)})
+def _map_state(function: Callable[[Tensor], Tensor], state: ForwardState) -> ForwardState:
+    """The state of the same model with a function applied to every tensor of the pass."""
+    names = [field.name for field in fields(state) if field.name != "model"]
+    return replace(state, **{name: map_tensors(function, getattr(state, name)) for name in names})
 
 
-def _tensors(state: "ForwardState") -> tuple[list[Tensor], Hashable]:
-    """Those of a state, each once (layers share their rotations); and what can be said of them but their numbers."""
-    found: dict[int, Tensor] = {}
-    places: list[int] = []
+def _tensors(state: ForwardState) -> tuple[list[Tensor], Hashable]:
+    """The tensors of a state, each once (layers share their rotations), and their layout: order, shapes, dtypes."""
+    tensors: dict[int, Tensor] = {}
+    order: list[int] = []
 
     def note(tensor: Tensor) -> Tensor:
-        known = found.setdefault(id(tensor), tensor)
-        places.append(list(found).index(id(tensor)))
-        return known
+        tensors.setdefault(id(tensor), tensor)
+        order.append(list(tensors).index(id(tensor)))
+        return tensor
 
-    _each(state, note)
-    tensors = list(found.values())
-    return tensors, (tuple(places), tuple((tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors))
+    _map_state(note, state)
+    layouts = tuple((tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors.values())
+    return list(tensors.values()), (tuple(order), layouts)

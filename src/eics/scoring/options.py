@@ -1,4 +1,4 @@
-"""What can be chosen, in one place: the Python call, the command line and the record all read it here.
+"""The options of a score, defined once for Python, the command line and the records.
 
 >>> Options(mode="quick")
 Traceback (most recent call last):
@@ -30,15 +30,18 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "factorization": ("auto", "svd", "cholesky"),
 }
 
+RECORDED = ("mode", "linearization", "residual", "parts", "metric", "emergence", "positions", "readout", "seed")
+"""Options that every record repeats."""
 
-def _positive(name: str, must: str, value: Any) -> float:
-    """The number as a float; numpy's and Python's own are both welcome."""
+
+def _positive(name: str, constraint: str, value: Any) -> float:
+    """A number as a float, whether it is Python's or numpy's."""
     try:
         number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     except OverflowError:
         number = math.inf
     if not 0 < number < math.inf:
-        raise OptionError.of(name, must, value)
+        raise OptionError.of(name, constraint, value)
     return number
 
 
@@ -50,29 +53,29 @@ def _whole(name: str, value: Any, *, least: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to score. The defaults are the paper's; `**options` unpacks into keywords.
+    """How to score. The defaults are those of the paper; `**options` unpacks into keywords.
 
     Attributes:
-        alpha: signal-to-noise scale of the EI proxy, > 0; or `auto`, calibrated on the prompts given.
+        alpha: signal-to-noise scale of the EI proxy, > 0; or `auto`, calibrated on the given prompts.
         mode: `exact`, `lanczos` (stochastic quadrature, or top-k) or `fast` (small-alpha form).
         linearization: `jacobian` or `frozen`.
         residual: C_sh by `edge` (equation 2), `joint` by node, or `propagated` to the sinks.
         parts: what dEI subtracts: `nodes` (equation 3) or `branches`.
-        metric: `euclidean`, or `relative`: each stalk in its own units, position by position.
+        metric: `euclidean`, or `relative`: every stalk in its own units at each position.
         emergence: `difference` (equation 3, clipped at 0) or `intensive` (nats for each channel).
         positions: `all`, `no_sink` (from the second token on) or `last`.
-        readout: what the stalk of `logits` is; a matter of models, unused by explicit circuits.
-        seed: of the probes.
-        node_probes, macro_probes: probes for a part and for the macro map, in `lanczos` and `fast`. For the macro map
-            12 and 8, if not given: `fast` is for ranking.
+        readout: what the stalk of `logits` holds in a model; explicit circuits ignore it.
+        seed: seed of the random probes.
+        node_probes, macro_probes: probes for each part and for the macro map in `lanczos` and `fast`. The macro map
+            gets 12 and 8 by default: `fast` is for ranking.
         steps: Lanczos steps for each probe.
         top_k: in `lanczos`, count only the k largest singular values instead of sampling.
         factorization: in `exact`, `svd` (every alpha at once), `cholesky` (fastest and smallest for one alpha), or
-            `auto`: `cholesky` for large maps where only one alpha is asked for.
+            `auto`: `cholesky` for large maps at a single alpha.
         target: for `alpha="auto"`, the median macro EI in nats for each read-out dimension. The default,
-            log(2)/2, is a dimension whose signal equals its noise.
-        memory: megabytes that one temporary block of vectors may take before work is cut into chunks. If not given, 64,
-            and on a GPU an eighth of its memory: many small pieces of work leave it idle.
+            log(2)/2, is that of a dimension whose signal equals its noise.
+        memory: megabytes that one temporary block of vectors may take before the work is split into chunks. By default
+            64, and on a GPU an eighth of its memory: small chunks leave it idle.
         curve: keep dEI over a range of alpha in the result.
         laplacian: keep kernel dimension, lambda2, spectral gap and projection distance in the diagnostics.
     """
@@ -106,7 +109,7 @@ class Options:
         for name in ("target", "memory"):
             if getattr(self, name) is not None or name != "memory":
                 self._set(name, _positive(name, "a finite number > 0", getattr(self, name)))
-        # A third of the probes sketch in `fast`, and a standard error needs two of the others.
+        # In `fast` a third of the probes make the sketch, and a standard error needs at least two others.
         for name, least in {"node_probes": 4, "macro_probes": 4, "steps": 1, "seed": 0}.items():
             if getattr(self, name) is not None or name != "macro_probes":
                 self._set(name, _whole(name, getattr(self, name), least=least))
@@ -117,22 +120,21 @@ class Options:
 
     @property
     def probes_of_macro(self) -> int:
-        """How many, given or not."""
+        """Probes for the macro map, by default as many as the mode suggests."""
         return self.macro_probes or (8 if self.mode == "fast" else 12)
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
     def with_(self, **changes: Any) -> "Options":
-        """The same options but for these; an unknown name is refused."""
+        """A copy with these changes; raises an error for an unknown name."""
         unknown = sorted(set(changes) - set(self.keys()))
         if unknown:
-            known = ", ".join(self.keys())
-            raise OptionError(f"Unknown option {unknown[0]!r}. The options are {known}.")
+            raise OptionError(f"Unknown option {unknown[0]!r}. The options are {', '.join(self.keys())}.")
         return replace(self, **changes)
 
     def keys(self) -> list[str]:
-        """Option names; with `[]` below this lets `**options` work."""
+        """The names of the options; with `[]` below they make `**options` work."""
         return [field.name for field in fields(self)]
 
     def __getitem__(self, name: str) -> Any:
@@ -143,7 +145,7 @@ class Options:
 
 
 PAPER = Options()
-"""The literal score, as the paper prints it."""
+"""The literal score, as printed in the paper."""
 
 WELL_POSED = Options(
     metric="relative",
@@ -154,35 +156,32 @@ WELL_POSED = Options(
     parts="nodes",
     alpha=1.0,
 )
-"""The companion in which no choice of units matters and nothing grows with the circuit or the prompt."""
+"""The companion score, independent of units and of the size of circuit and prompt."""
 
 PRESETS = {"paper": PAPER, "well-posed": WELL_POSED}
 
 CONFIGURATION = ("linearization", "residual", "parts", "metric", "emergence", "positions")
-"""The options that say which score it is; the others say how and how exactly it is computed."""
+"""The options that define the score; the others say how it is computed and how precisely."""
 
 
 def changes_of(preset: str, used: Mapping[str, Any]) -> list[str]:
-    """What a configuration has otherwise than a preset; what it does not say is no change.
+    """Options that differ from the preset; an option that `used` lacks does not count.
 
     >>> changes_of("paper", {"residual": "joint", "metric": "euclidean"})
     ['joint']
     """
-    known = {name: value for name in CONFIGURATION if (value := used.get(name)) is not None}
-    return [str(value) for name, value in known.items() if value != PRESETS[preset][name]]
+    defaults = PRESETS[preset]
+    return [str(used[name]) for name in CONFIGURATION if used.get(name) not in (None, defaults[name])]
 
 
 def nearest_preset(used: Mapping[str, Any]) -> str:
-    """The preset that a configuration has the fewest changes from."""
+    """The preset from which a configuration differs least."""
     return min(PRESETS, key=lambda preset: len(changes_of(preset, used)))
 
 
 def resolve(preset: "Options | str", changes: dict[str, Any]) -> Options:
-    """A preset, by name or itself, with changes."""
-    if isinstance(preset, str):
-        if preset not in PRESETS:
-            raise OptionError.of("preset", f"one of {', '.join(PRESETS)}, or an Options", preset)
-        preset = PRESETS[preset]
-    if not isinstance(preset, Options):
+    """A preset, given by name or as `Options`, with changes."""
+    chosen = PRESETS.get(preset) if isinstance(preset, str) else preset
+    if not isinstance(chosen, Options):
         raise OptionError.of("preset", f"one of {', '.join(PRESETS)}, or an Options", preset)
-    return preset.with_(**changes)
+    return chosen.with_(**changes)

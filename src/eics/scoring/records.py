@@ -1,8 +1,8 @@
-"""Records on disk: JSON lines or Parquet, told apart by the file's ending when writing, by content when reading.
+"""Records on disk: JSON lines or Parquet, chosen by the file's suffix when writing, recognised by content when reading.
 
-JSON lines is written as it goes, one line a prompt, so that a killed run keeps what it finished. Parquet has a
-fixed schema: maps for `ei_parts`, `stderr`, `norms` and `node_positions`, structs for `circuit`, `edges` and `nodes`,
-and JSON text for what has no fixed shape (`diagnostics`, `interventions`, `curve`) or type (`id`, `label`).
+JSON lines are written one prompt at a time, so that an interrupted run keeps what it finished. Parquet has a fixed
+schema: maps for `ei_parts`, `stderr`, `norms` and `node_positions`, structs for `circuit`, `edges` and `nodes`, and
+JSON text for fields without a fixed shape (`diagnostics`, `interventions`, `curve`) or type (`id`, `label`).
 """
 
 import json
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eics.errors import RecordError
+from eics.scoring.options import RECORDED
 from eics.scoring.result import Score, Scores
 
 _JSON_COLUMNS = ("id", "diagnostics", "curve", "label", "interventions")
@@ -19,7 +20,7 @@ _PARQUET_MAGIC = b"PAR1"
 
 
 def write_records(scores: Iterable[Score] | Score, path: str | Path) -> None:
-    """Writes results, or a single one, to `.jsonl` or `.parquet`.
+    """Writes one result or many to `.jsonl` or `.parquet`.
 
     >>> import tempfile
     >>> from eics.scoring.result import failed
@@ -36,13 +37,13 @@ def write_records(scores: Iterable[Score] | Score, path: str | Path) -> None:
 
 
 def append_record(scores: Iterable[Score], path: Path) -> None:
-    """Adds lines to a JSON lines file: a killed run keeps what it finished."""
+    """Appends results to a JSON lines file."""
     with path.open("a", encoding="utf-8") as file:
         file.write("".join(to_line(score) + "\n" for score in scores))
 
 
 def drop_half_line(out: Path) -> None:
-    """A run that was killed while writing leaves half a line at the end."""
+    """Repairs the end of a JSON lines file: a run that was killed while writing leaves half a line there."""
     lines = out.read_text(encoding="utf-8").splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         try:
@@ -53,15 +54,15 @@ def drop_half_line(out: Path) -> None:
 
 
 def check_path(path: Path) -> None:
-    """Refuses, before any work is done, a path that records could not be written to."""
+    """Raises an error, before any work is done, for a path that records cannot be written to."""
     if path.suffix not in (".jsonl", ".parquet"):
-        raise RecordError(f"Records are written to a file ending in .jsonl or .parquet. Got {str(path)!r}.")
+        raise RecordError(f"Records must go to a file ending in .jsonl or .parquet. Got {str(path)!r}.")
     if not path.parent.is_dir():
         raise RecordError(f"The folder for the records must exist. Got {str(path)!r}: make {str(path.parent)!r} first.")
 
 
 def read_records(path: str | Path) -> Scores:
-    """Reads what `write_records` wrote; an unreadable line is an error that names it."""
+    """Reads what `write_records` wrote; the error for an unreadable line gives its number."""
     path = Path(path)
     try:
         parquet = is_parquet(path)
@@ -73,7 +74,7 @@ def read_records(path: str | Path) -> Scores:
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file is Parquet, from its content."""
+    """Whether the content of a file is Parquet."""
     with path.open("rb") as file:
         return file.read(4) == _PARQUET_MAGIC
 
@@ -123,7 +124,7 @@ def _read_parquet(path: Path) -> Iterator[Score]:
 
 
 def parquet_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a Parquet file as they are stored."""
+    """The rows of a Parquet file as stored."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -141,7 +142,7 @@ def _to_row(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_row(row: dict[str, Any]) -> dict[str, Any]:
-    """The record that a row holds."""
+    """The record in a row of a Parquet file."""
     texts = {name: json.loads(row[name]) for name in _JSON_COLUMNS if isinstance(row.get(name), str)}
     maps = {name: dict(row[name] or ()) for name in _MAP_COLUMNS if name in row}
     return row | texts | maps
@@ -156,28 +157,10 @@ def _schema() -> Any:
         + [(name, number) for name in ("residual", "share", "cosine", "attribution")]
     )
     node = pa.struct([("node", text), ("residual", number), ("share", number)])
-    numbers = [
-        "eics",
-        "c_sh",
-        "consistency",
-        "dei",
-        "dei_norm",
-        "ei_macro",
-        "emergence_ratio",
-        "percentile",
-        "alpha",
-    ]
-    texts = [
-        "mode",
-        "linearization",
-        "residual",
-        "parts",
-        "metric",
-        "emergence",
-        "positions",
-        "readout",
-        "dtype",
-    ]
+    numbers = (
+        "eics", "c_sh", "consistency", "dei", "dei_norm", "ei_macro", "emergence_ratio", "percentile", "alpha",
+    )  # fmt: skip
+    texts = [*(name for name in RECORDED if name != "seed"), "dtype"]
     return pa.schema(
         [
             ("version", pa.int64()),

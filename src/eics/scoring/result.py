@@ -1,4 +1,7 @@
-"""The result of scoring one prompt, and its record: plain numbers and names, no tensors."""
+"""The result of scoring one prompt, and its record: plain numbers and names, no tensors.
+
+`Score` is one result, `Scores` a list of them; `records.py` writes and reads them.
+"""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,10 +18,10 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True)
 class EdgeTerm:
-    """An edge's squared residual in the chosen metric and its share of all edges'.
+    """The squared residual of an edge in the chosen metric, and its share of the total over all edges.
 
-    `cosine` is that of `rho a_u` and `a_v` over all positions, None where one of them is zero; `attribution` is the
-    circuit file's, None where it has none. Records from before these fields have None too.
+    `cosine` is the cosine of `rho a_u` and `a_v` over all positions, None if one of them is zero; `attribution` is the
+    edge's score in the circuit file. Both are None in records older than these fields.
     """
 
     source: str
@@ -35,7 +38,7 @@ class EdgeTerm:
 
 @dataclass(frozen=True)
 class NodeTerm:
-    """A node's squared residual and its share of C_sh, where the residual goes by node."""
+    """The squared residual of a node and its share of C_sh, if the residual is taken by node."""
 
     node: str
     residual: float
@@ -46,9 +49,9 @@ class NodeTerm:
 
 
 class EdgeTerms(Sequence[EdgeTerm]):
-    """Terms of edges, largest share first, from columns of numbers; made when they are first looked at.
+    """The terms of all edges, largest share first, built from columns of numbers on first access.
 
-    A large batch on a large circuit has tens of thousands, of which few are ever read.
+    A large batch on a large circuit has tens of thousands of terms, few of which are ever read.
     """
 
     def __init__(
@@ -74,11 +77,11 @@ class EdgeTerms(Sequence[EdgeTerm]):
         return iter(self._terms)
 
     @overload
-    def __getitem__(self, place: int) -> EdgeTerm: ...
+    def __getitem__(self, index: int) -> EdgeTerm: ...
     @overload
-    def __getitem__(self, place: slice) -> tuple[EdgeTerm, ...]: ...
-    def __getitem__(self, place: int | slice) -> EdgeTerm | tuple[EdgeTerm, ...]:
-        return self._terms[place]
+    def __getitem__(self, index: slice) -> tuple[EdgeTerm, ...]: ...
+    def __getitem__(self, index: int | slice) -> EdgeTerm | tuple[EdgeTerm, ...]:
+        return self._terms[index]
 
     def __eq__(self, other: object) -> bool:
         return self._terms == tuple(other) if isinstance(other, EdgeTerms | tuple) else NotImplemented
@@ -98,12 +101,12 @@ def _finite(number: float | None) -> float | None:
 class Score:
     """EICS of one prompt with everything it is made of. Field names are those of the record.
 
-    Numbers are None where the prompt failed. `edges` (most inconsistent first) are the residuals of the single
-    edges whatever `residual` is; `nodes` are the terms of C_sh where it goes by node (`joint`, `propagated`).
-    `model` is what the user called it, None for an explicit circuit; `circuit` has its `name` and the `sha256` of its
-    edges and positions. `norms` are the nodes' `||a_v||`, `node_positions` the token positions to which the circuit
+    If the prompt failed, its numbers are None. `edges` (most inconsistent first) has the residuals of single edges
+    whatever `residual` is; `nodes` has the terms of C_sh if it is taken by node (`joint`, `propagated`). `model` is the
+    name under which it was loaded, None for an explicit circuit; `circuit` has its `name` and the `sha256` of its edges
+    and positions. `norms` holds `||a_v||` of every node, `node_positions` the token positions to which the circuit
     restricts nodes, `tokens` the prompt's tokens as text; `answer` and `label` come from the prompts file.
-    `interventions` are what was done to nodes' writes in this pass, with the norms of the write and of the change.
+    `interventions` lists the interventions in this pass, with the norms of the write and of the change.
     """
 
     id: str | int
@@ -147,7 +150,7 @@ class Score:
 
     @property
     def is_consistent(self) -> bool:
-        """Whether C_sh is zero to rounding; shares are then of rounding errors, and must not look like a finding."""
+        """Whether C_sh is zero up to rounding: shares are then rounding errors, and mean nothing."""
         return self.c_sh is not None and self.c_sh < _ROUNDING
 
     def to_record(self) -> dict[str, Any]:
@@ -159,7 +162,7 @@ class Score:
 
     @classmethod
     def from_record(cls, record: Any) -> "Score":
-        """Reads a record; fields that this version does not know are dropped, missing ones are refused."""
+        """Reads a record; unknown fields are dropped, a missing `id` or `status` raises an error."""
         if not isinstance(record, dict):
             raise RecordError(f"A record must be a JSON object. Got {type(record).__name__}.")
         version = record.get("version")
@@ -173,13 +176,13 @@ class Score:
         circuit = record.get("circuit")
         if circuit is not None and not (isinstance(circuit, dict) and {"name", "sha256"} <= set(circuit)):
             raise RecordError(f"A record's circuit must be an object with 'name' and 'sha256'. Got {circuit!r}.")
-        known = {f.name: record[f.name] for f in fields(cls) if f.name in record}
+        values = _known_fields(cls, record)
         try:
-            known["edges"] = tuple(EdgeTerm(**_known(EdgeTerm, edge)) for edge in known.get("edges") or ())
-            known["nodes"] = tuple(NodeTerm(**_known(NodeTerm, node)) for node in known.get("nodes") or ())
+            values["edges"] = tuple(EdgeTerm(**_known_fields(EdgeTerm, edge)) for edge in values.get("edges") or ())
+            values["nodes"] = tuple(NodeTerm(**_known_fields(NodeTerm, node)) for node in values.get("nodes") or ())
         except TypeError as error:
             raise RecordError(f"A record's edges and nodes must have their fields. {error}.") from None
-        return cls(**known)
+        return cls(**values)
 
     def __repr__(self) -> str:
         if self.status == "failed":
@@ -191,7 +194,7 @@ class Score:
         return f"{head}\n  {self.reason}" if self.reason else head
 
     def _repr_html_(self) -> str:
-        """A small card for notebooks; every text is escaped."""
+        """A small card for notebooks, with all text escaped."""
         from eics.reporting.notebook import score_html
 
         return score_html(self)
@@ -203,34 +206,34 @@ class Score:
         return edges_frame(self)
 
     def plot(self, what: str = "circuit") -> Any:
-        """A matplotlib figure: `circuit`, `edges` (bars of the worst) or `curve` (dEI over alpha)."""
+        """A matplotlib figure: `circuit`, `edges` (the most inconsistent, as bars) or `curve` (dEI over alpha)."""
         from eics.reporting.plots import plot_score
 
         return plot_score(self, what)
 
 
-def _known(kind: type[EdgeTerm | NodeTerm], term: Any) -> dict[str, Any]:
-    """The fields that this version knows; later ones may have more."""
-    if not isinstance(term, dict):
-        raise TypeError(f"Got {term!r}")
-    return {f.name: term[f.name] for f in fields(kind) if f.name in term}
+def _known_fields(kind: type[Score | EdgeTerm | NodeTerm], record: Any) -> dict[str, Any]:
+    """The fields that this version knows; later versions may write more."""
+    if not isinstance(record, dict):
+        raise TypeError(f"Got {record!r}")
+    return {f.name: record[f.name] for f in fields(kind) if f.name in record}
 
 
-def failed(id: str | int, reason: str, **used: Any) -> Score:
+def failed(id: str | int, reason: str, **fields: Any) -> Score:
     """The result of a prompt that could not be scored."""
-    return Score(id=id, status="failed", reason=reason, **used)
+    return Score(id=id, status="failed", reason=reason, **fields)
 
 
-def about(scores: Iterable[Score], circuit: dict[str, str], model: str | None = None) -> "Scores":
-    """The same results with the circuit and the model that they are about."""
+def with_provenance(scores: Iterable[Score], circuit: dict[str, str], model: str | None = None) -> "Scores":
+    """The same results with the circuit and the model they come from."""
     return Scores(replace(score, model=model, circuit=circuit) for score in scores)
 
 
 class Scores(list[Score]):
-    """A list of results that reads well, with what can only be said of all of them."""
+    """A list of results that prints well, with a summary of the batch."""
 
     def summary(self) -> list[str]:
-        """Sentences on the batch: how many failed or were clipped and why, and whether length decides."""
+        """Sentences on the batch: how many failed, how many were clipped, and how the score depends on length."""
         return list(_sentences(self))
 
     def __repr__(self) -> str:
@@ -242,13 +245,13 @@ class Scores(list[Score]):
         return scores_html(self)
 
     def to_pandas(self) -> Any:
-        """A data frame with a row for each prompt: what is a single number or text."""
+        """A data frame with one row for each prompt: all fields that are a single number or text."""
         from eics.reporting.notebook import scores_frame
 
         return scores_frame(self)
 
     def plot(self) -> Any:
-        """A matplotlib figure: how the numbers are spread, by label where there is one."""
+        """A matplotlib figure of the distributions, by label if the prompts have labels."""
         from eics.reporting.plots import distributions
 
         return distributions(self)
@@ -276,14 +279,14 @@ def _all_of(scored: list[Score]) -> str:
 
 
 def length_correlation(scores: Iterable[Score]) -> float | None:
-    """Spearman correlation of EICS with prompt length; None where either does not vary."""
-    pairs = [(s.eics, s.diagnostics.get("length")) for s in scores]
-    known = [(e, n) for e, n in pairs if e is not None and n is not None]
-    if len({e for e, _ in known}) < 2 or len({n for _, n in known}) < 2:
+    """Spearman correlation of EICS with prompt length; None if either does not vary."""
+    pairs = [(score.eics, score.diagnostics.get("length")) for score in scores]
+    scored = [(eics, length) for eics, length in pairs if eics is not None and length is not None]
+    if any(len(set(values)) < 2 for values in zip(*scored, strict=True)) or not scored:
         return None
     from scipy.stats import spearmanr
 
-    return float(spearmanr([e for e, _ in known], [n for _, n in known]).statistic)
+    return float(spearmanr(*zip(*scored, strict=True)).statistic)
 
 
 def _number(value: Any) -> str:

@@ -1,7 +1,7 @@
 """What the score must be compared with: the paper's baselines on edges (B1, B2) and ablations (A1, A2).
 
-A baseline is fitted on activations (most need none) and gives a number for each prompt. A new one is a file with
-a class of this shape, listed in `BASELINES`; the shared conformance test does the rest.
+A baseline is fitted on reference activations (most need no fit) and gives a number for each prompt. A new one is a file
+with a subclass of `Baseline`, listed in `BASELINES`; the shared conformance test covers it.
 """
 
 from eics.scoring.baselines.ablations import Consistency, Emergent

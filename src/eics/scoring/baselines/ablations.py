@@ -1,4 +1,4 @@
-"""A1 and A2: each factor of the score on its own, in the paper's configuration unless told otherwise."""
+"""A1 and A2: each factor of the score on its own, in the paper's configuration by default."""
 
 from torch import Tensor
 
@@ -6,12 +6,13 @@ from eics.errors import OptionError
 from eics.linearized.circuit import LinearizedCircuit
 from eics.scoring.baselines.base import Baseline
 from eics.scoring.emergence import emergence_spectra
+from eics.scoring.formula import discounted
 from eics.scoring.options import PAPER, Options
 from eics.scoring.sheaf import sheaf_term
 
 
 class Consistency(Baseline):
-    """A1: 1 / (1 + C_sh) alone. A result has it as `consistency`."""
+    """A1: 1 / (1 + C_sh) alone, the field `consistency` of a result."""
 
     name = "a1"
     higher_is_coherent = True
@@ -20,14 +21,13 @@ class Consistency(Baseline):
         self.options = options
 
     def measure(self, linearized: LinearizedCircuit) -> Tensor:
-        """A1 of each prompt."""
         restricted = linearized.restrict(self.options.positions)
         term = sheaf_term(restricted.engine(), residual=self.options.residual, metric=self.options.metric)
-        return 1.0 / (1.0 + term.c_sh)
+        return discounted(1.0, term.c_sh)
 
 
 class Emergent(Baseline):
-    """A2: the emergence term alone. A result has it as `dei_norm`."""
+    """A2: the emergence term alone, the field `dei_norm` of a result."""
 
     name = "a2"
     higher_is_coherent = True
@@ -38,6 +38,5 @@ class Emergent(Baseline):
         self.options = options
 
     def measure(self, linearized: LinearizedCircuit) -> Tensor:
-        """A2 of each prompt."""
         spectra = emergence_spectra(linearized.restrict(self.options.positions).engine(), self.options)
         return spectra.at(float(self.options.alpha), self.options.emergence).term.value

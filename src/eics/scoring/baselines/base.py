@@ -1,4 +1,4 @@
-"""The shape of a baseline."""
+"""The interface of a baseline."""
 
 from abc import ABC, abstractmethod
 from typing import Self
@@ -9,7 +9,7 @@ from eics.linearized.circuit import LinearizedCircuit
 
 
 class Baseline(ABC):
-    """A number for each prompt, computed from what a scored circuit has at hand."""
+    """A number for each prompt, computed from the linearized circuit that is scored."""
 
     name: str
     higher_is_coherent: bool

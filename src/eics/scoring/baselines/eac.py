@@ -12,30 +12,25 @@ from eics.scoring.baselines.base import Baseline
 class EdgeActivationCorrelation(Baseline):
     """(1/|E|) sum_{u->v} corr(a_u, a_v), coordinate by coordinate; in [-1, 1].
 
-    An edge between stalks of different lengths has no such correlation and is left out. A constant stalk
-    correlates with nothing: 0.
+    An edge between stalks of different lengths has no such correlation and is left out. With a constant stalk the
+    correlation is 0.
     """
 
     name = "eac"
     higher_is_coherent = True
 
     def measure(self, linearized: LinearizedCircuit) -> Tensor:
-        """EAC of each prompt."""
         pairs = list(dict.fromkeys(Edge(edge.source, edge.target) for edge in linearized.circuit.edges))
         stalks = linearized.stalks
         alike = [edge for edge in pairs if stalks[edge.source].dim == stalks[edge.target].dim]
         if not alike:
             raise CircuitError(
-                "EAC must have an edge whose two stalks have the same length. "
-                f"None of the {len(pairs)} edges has: use EAR."
+                f"EAC needs an edge whose two stalks have the same length. None of the {len(pairs)} edges qualifies: "
+                "use EAR."
             )
         correlations = [
-            correlation(
-                stalks[e.source].flat,
-                stalks[e.target].flat,
-                stalks[e.source].weights * stalks[e.target].weights,
-            )
-            for e in alike
+            correlation(source.flat, target.flat, source.weights * target.weights)
+            for source, target in ((stalks[edge.source], stalks[edge.target]) for edge in alike)
         ]
         return torch.stack(correlations).mean(dim=0)
 

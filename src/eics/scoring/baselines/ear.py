@@ -1,4 +1,4 @@
-"""B2, Edge Alignment Residual: how badly a map fitted to other prompts predicts each edge here."""
+"""B2, Edge Alignment Residual: how badly a linear map fitted to reference prompts predicts each edge."""
 
 from typing import Self
 
@@ -17,7 +17,7 @@ class EdgeAlignmentResidual(Baseline):
 
         rho_hat = argmin_R sum_n ||R a_u^n - a_v^n||^2 + lambda ||R||_F^2,   lambda = ridge * mean ||a_u^n||^2
 
-    Solved on the smaller side: coordinates of u (primal) or reference prompts (dual), the same map.
+    Solved on the smaller side, the coordinates of u (primal) or the reference prompts (dual); the map is the same.
     """
 
     name = "ear"
@@ -37,7 +37,6 @@ class EdgeAlignmentResidual(Baseline):
         return self
 
     def measure(self, linearized: LinearizedCircuit) -> Tensor:
-        """EAR of each prompt."""
         if not self._fits:
             raise EICSError("EAR must be fitted before it measures: call fit() with a batch of reference prompts.")
         norms = []
@@ -54,9 +53,8 @@ def ridge_factors(inputs: Tensor, outputs: Tensor, ridge: float) -> tuple[Tensor
     """
     count, width = inputs.shape[-2:]
     strength = (ridge * inputs.square().sum(dim=(-2, -1)) / count).clamp(min=torch.finfo(inputs.dtype).tiny)
-    eye = torch.eye(min(count, width), dtype=inputs.dtype, device=inputs.device) * strength[..., None, None]
+    eye = torch.eye(min(count, width), dtype=inputs.dtype, device=inputs.device)
+    penalty = eye * strength[..., None, None]
     if width <= count:
-        return solve(inputs.mT @ inputs + eye, inputs.mT @ outputs), torch.eye(
-            width, dtype=inputs.dtype, device=inputs.device
-        )
-    return solve(inputs @ inputs.mT + eye, outputs), inputs.mT
+        return solve(inputs.mT @ inputs + penalty, inputs.mT @ outputs), eye
+    return solve(inputs @ inputs.mT + penalty, outputs), inputs.mT

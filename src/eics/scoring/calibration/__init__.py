@@ -1,1 +1,1 @@
-"""What is usual on a reference set: alpha, quantiles of the score, means of reads and writes."""
+"""What a reference set of prompts teaches: alpha, quantiles of the score, means of reads and writes."""

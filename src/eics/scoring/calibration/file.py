@@ -1,8 +1,8 @@
-"""Calibrations on disk: safetensors (numbers in a JSON header, means as tensors) or plain JSON; nothing that could run.
+"""Calibrations on disk: safetensors (numbers in a JSON header, means as tensors) or plain JSON; no executable content.
 
-The JSON document has `format: eics-calibration`, `version` and the fields of `Calibration`. As `.json` it also has
-`means`, lists of numbers by node; as `.safetensors` it is the header's `calibration`, and means are tensors
-`write:a3.h7` and `read:a3`, in float64.
+The JSON document has `format: eics-calibration`, `version` and the fields of `Calibration`. In a `.json` file it also
+has `means`, lists of numbers by node; in a `.safetensors` file it is the entry `calibration` of the header, and means
+are float64 tensors named `write:a3.h7` and `read:a3`.
 """
 
 import json
@@ -24,13 +24,13 @@ SUFFIXES = (".safetensors", ".json")
 
 
 def check_calibration_path(path: Path) -> None:
-    """Refuses, before any work is done, a path that a calibration could not be written to."""
+    """Raises an error, before any work is done, for a path that a calibration cannot be written to."""
     if path.suffix not in SUFFIXES or not path.parent.is_dir():
         raise OptionError.of("out", "a .safetensors or .json file in a folder that exists", str(path))
 
 
 def save_calibration(calibration: Calibration, path: str | Path) -> None:
-    """Writes a calibration in the format of the file's ending."""
+    """Writes a calibration in the format of the file's suffix."""
     path = Path(path)
     check_calibration_path(path)
     fields = {name: getattr(calibration, name) for name in _FIELDS}
@@ -51,7 +51,7 @@ def save_calibration(calibration: Calibration, path: str | Path) -> None:
 
 
 def load_calibration(path: str | Path) -> Calibration:
-    """Reads a calibration; anything else is refused with what is wrong."""
+    """Reads a calibration; the error for any other file says what is wrong with it."""
     path = Path(path)
     try:
         document, means = _read_json(path) if path.suffix == ".json" else _read_safetensors(path)
@@ -60,12 +60,12 @@ def load_calibration(path: str | Path) -> Calibration:
         raise OptionError(f"The calibration {str(path)!r} {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise OptionError(
-            f"The calibration {str(path)!r} must have every field that `eics calibrate` writes. Trouble at {error}."
+            f"The calibration {str(path)!r} must have every field that `eics calibrate` writes. Could not read {error}."
         ) from None
 
 
 def as_calibration(given: Any) -> Calibration:
-    """A calibration, or that of a file."""
+    """A calibration, read from a file if a path is given."""
     if isinstance(given, str | Path):
         return load_calibration(given)
     if not isinstance(given, Calibration):
@@ -114,10 +114,13 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Any], Means]:
 
 
 def _check_format(document: Any) -> None:
-    known = document if isinstance(document, dict) else {}
-    if known.get("format") != FORMAT or known.get("version") != VERSION:
-        came = f"format {known.get('format')!r}, version {known.get('version')!r}"
-        raise OptionError(f"must have format {FORMAT!r}, version {VERSION}. Got {came}: make it with `eics calibrate`.")
+    header = document if isinstance(document, dict) else {}
+    format, version = header.get("format"), header.get("version")
+    if (format, version) != (FORMAT, VERSION):
+        raise OptionError(
+            f"must have format {FORMAT!r}, version {VERSION}. Got format {format!r}, version {version!r}: "
+            "make it with `eics calibrate`."
+        )
 
 
 def _calibration(document: dict[str, Any], means: Means) -> Calibration:
@@ -125,8 +128,8 @@ def _calibration(document: dict[str, Any], means: Means) -> Calibration:
     quantiles = {name: tuple(map(float, document["quantiles"][name])) for name in document["quantiles"]}
     if not 0 < alpha < math.inf:
         raise OptionError(f"must have an alpha that is a finite number > 0. Got {alpha!r}.")
-    for name, known in quantiles.items():
-        rising = len(known) > 1 and list(known) == sorted(known) and all(map(math.isfinite, known))
+    for name, values in quantiles.items():
+        rising = len(values) > 1 and list(values) == sorted(values) and all(map(math.isfinite, values))
         if name not in QUANTITIES or not rising:
             raise OptionError(f"must have quantiles of {', '.join(QUANTITIES)} that never fall. Got {name!r}.")
     if "eics" not in quantiles or not {"name", "sha256"} <= set(document["circuit"]):

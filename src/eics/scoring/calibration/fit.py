@@ -1,4 +1,4 @@
-"""Calibration on a set of prompts: means first, then alpha and the scores, then their quantiles."""
+"""Calibration on a set of prompts: first the means, then alpha and the scores, then their quantiles."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ from eics.transformer.linearize import TransformerRun
 from eics.transformer.means import Means, mean_of
 
 LEAST = 2
-"""Prompts that must be scored: of one there is nothing to compare with."""
+"""The fewest scored prompts that have quantiles."""
 
 
 def calibrate(
@@ -36,15 +36,15 @@ def calibrate(
     tick: Callable[[int], None] = lambda _: None,
     **options: Any,
 ) -> Calibration:
-    """Scores a reference set and keeps what later scores are read by.
+    """Scores a reference set and summarises it, so that later scores can be compared with it.
 
     Args:
         model, circuit, prompts, preset, answer, tokens, batch_size, **options: as `eics.score` takes them.
             `alpha="auto"` is chosen on these prompts; a number is kept.
-        tick: called with the number of prompts done.
+        tick: called with the number of prompts finished since the last call.
 
-    Prompts that cannot be scored are left out; at least two must remain. Under `residual="propagated"` the prompts are
-    scored against their own means, as later ones will be.
+    Prompts that cannot be scored are left out; at least two must remain. Under `residual="propagated"` the means of
+    these prompts stand in for everything outside the circuit, as they will for later prompts.
     """
     adapted = adapt(model)
     chosen = resolve(preset, options)
@@ -52,19 +52,19 @@ def calibrate(
     adapted.check_circuit(circuit)
     means = prompt_means(adapted, circuit, listed, batch_size)
     scored: list[Score] = []
-    found = score_prompts(
+    rows = score_prompts(
         adapted, circuit, listed, [chosen], answer=answer, tokens=tokens, batch_size=batch_size, means=means
     )
-    failed = ""
-    for (score,) in found:
+    first_failure = ""
+    for (score,) in rows:
         tick(1)
         if score.eics is None:
-            failed = failed or f" Prompt {score.id!r} failed: {score.reason}"
+            first_failure = first_failure or f" Prompt {score.id!r} failed: {score.reason}"
         else:
             scored.append(score)
     if len(scored) < LEAST:
         raise OptionError(
-            f"A calibration must have at least {LEAST} prompts that can be scored. It has {len(scored)}.{failed}"
+            f"A calibration must have at least {LEAST} prompts that can be scored. It has {len(scored)}.{first_failure}"
         )
     return Calibration(
         model=adapted.name,
@@ -81,16 +81,16 @@ def calibrate(
 
 
 def prompt_means(model: Model, circuit: Circuit, prompts: Sequence[Prompt], batch_size: int = 8) -> Means:
-    """Means of what the circuit's nodes write and read, over prompts that the model can run and all their positions."""
+    """The means of the nodes' writes and reads over all positions of the prompts that the model can run."""
     token_lists = []
-    why = "there is none"
+    reason = "no prompt was given"
     for prompt in prompts:
         try:
             token_lists.append(tokenize(model, prompt))
         except PromptError as error:
-            why = str(error)
+            reason = str(error)
     if not token_lists:
-        raise OptionError(f"A calibration must have a prompt that the model can run. It has none: {why}.")
+        raise OptionError(f"A calibration must have a prompt that the model can run. It has none: {reason}.")
     means = mean_of(_runs(model, circuit, token_lists, batch_size))
     if not all(bool(mean.isfinite().all()) for part in (means.writes, means.reads) for mean in part.values()):
         raise OptionError("The model's activations must be finite on every prompt of a calibration. Some are not.")
@@ -100,7 +100,7 @@ def prompt_means(model: Model, circuit: Circuit, prompts: Sequence[Prompt], batc
 def _runs(
     model: Model, circuit: Circuit, token_lists: Sequence[Sequence[int]], batch_size: int
 ) -> Iterator[TransformerRun]:
-    ordered = sorted(token_lists, key=len)  # prompts of similar length together: little padding
+    ordered = sorted(token_lists, key=len)  # prompts of similar length share a batch: little padding
     for start in range(0, len(ordered), batch_size):
         with torch.no_grad():
             yield TransformerRun(run(model, ordered[start : start + batch_size], circuit), circuit)
@@ -114,8 +114,7 @@ def _quantiles(scored: Sequence[Score]) -> Iterator[tuple[str, tuple[float, ...]
 
 
 def _chosen(score: Score) -> AlphaCalibration | None:
-    about = score.diagnostics.get("alpha_calibration")
-    if about is None:
+    entry = score.diagnostics.get("alpha_calibration")
+    if entry is None:
         return None
-    low, high = about["quartiles"]
-    return AlphaCalibration(float(score.alpha or 0.0), about["target"], about["median"], (low, high), about["prompts"])
+    return AlphaCalibration(alpha=float(score.alpha or 0.0), **entry | {"quartiles": tuple(entry["quartiles"])})

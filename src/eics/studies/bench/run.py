@@ -13,7 +13,7 @@ from eics.models.base import Model
 from eics.models.prompts import as_prompts
 from eics.scoring.api import score
 from eics.scoring.batch import score_prompts
-from eics.scoring.cuda_graphs import unrecorded
+from eics.scoring.cuda_graphs import without_cuda_graphs
 from eics.scoring.result import Score
 from eics.studies.bench.circuits import REFERENCES
 from eics.studies.bench.counts import Counts, count
@@ -155,13 +155,13 @@ class Bench:
         """All of one row."""
         nodes, edges, work = self.work(row)
         memory, first = peak_memory(work, self.device)
-        with unrecorded():
+        with without_cuda_graphs():
             counts, while_counted = self._counted(work)
         once = None
         if self.device.type == "cuda" and row.configurations and all(o.mode == "fast" for o in row.configurations):
             again, _ = peak_memory(work, self.device)  # what is recorded is recorded now
             memory = max(memory or 0.0, again or 0.0)
-            with unrecorded():
+            with without_cuda_graphs():
                 once = self._timed(work, first, while_counted)
         times = self._timed(work, first, while_counted)
         return RowResult(

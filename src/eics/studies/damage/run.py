@@ -241,7 +241,7 @@ class _Work:
             answer=self.answer,
             batch_size=self.batch_size,
             interventions=interventions,
-            also=also,
+            extra_diagnostics=also,
         )
         for scores in found:
             yield dict(zip(self.configurations, scores, strict=True))

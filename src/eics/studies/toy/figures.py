@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from eics.scoring.formula import discounted
 from eics.studies.toy.curves import Curves
 
 # Okabe-Ito, readable without colour vision; line styles differ too.
@@ -16,7 +17,7 @@ def paper_figure(curves: Curves) -> Any:
     figure, (axes,) = _axes(1, (6.2, 4.2))
     _line(axes, curves, "eics", "EICS", BLUE, "-o")
     # As the paper draws it: of the mean C_sh, not the mean of the quotient.
-    consistency = [1.0 / (1.0 + c_sh) for c_sh in curves.mean("c_sh")]
+    consistency = [discounted(1.0, c_sh) for c_sh in curves.mean("c_sh")]
     axes.plot(curves.taus, consistency, "--s", color=ORANGE, label=r"$1/(1+C_{\mathrm{sh}})$", markersize=4)
     _line(axes, curves, "dei_norm", r"$\widetilde{\Delta \mathrm{EI}}_G$", GREEN, ":^")
     _finish(axes, "Toy sanity check: the paper's own numbers", "Score (unitless)")

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from eics.linearized.explicit import LinearCircuit
-from eics.scoring.api import score_batch
+from eics.scoring.batch import score_explicit
 from eics.scoring.options import PAPER, WELL_POSED, Options
 from eics.studies.toy.circuit import Draws
 from eics.studies.toy.paper import observed
@@ -27,7 +27,7 @@ def general_point(draws: Draws, tau: float) -> dict[str, Tensor]:
     circuit = toy_circuit(draws, tau)
     found = {}
     for name, options in CONFIGURATIONS.items():
-        scores = score_batch(circuit.linearize(options.linearization), options)
+        scores = score_explicit(circuit, options)
         for quantity in ("eics", "c_sh", "dei_norm", "dei"):
             values = [getattr(score, quantity) for score in scores]
             found[f"{name}.{quantity}"] = torch.tensor(values, dtype=torch.float64)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from eics.linalg.operators import Dense
 from eics.linalg.spectrum import exact
+from eics.scoring.formula import discounted
 from eics.scoring.sheaf import EPS
 from eics.studies.toy.circuit import EDGES, Draws, run
 
@@ -24,7 +25,7 @@ def paper_point(draws: Draws, tau: float) -> dict[str, Tensor]:
     return {
         "c_sh": c_sh,
         "dei_norm": dei_norm,
-        "eics": dei_norm / (1.0 + c_sh),
+        "eics": discounted(dei_norm, c_sh),
         "ei_macro": macro,
         "ei_parts": parts,
     }

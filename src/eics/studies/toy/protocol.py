@@ -19,6 +19,7 @@ from eics.linearized.explicit import LinearCircuit
 from eics.scoring.baselines.eac import EdgeActivationCorrelation
 from eics.scoring.baselines.ear import ridge_factors
 from eics.scoring.emergence import Emergence, emergence_spectra
+from eics.scoring.formula import discounted
 from eics.scoring.options import PAPER
 from eics.scoring.sheaf import sheaf_term
 from eics.studies.toy.circuit import DIM, EDGES, Draws, run
@@ -59,7 +60,7 @@ class Protocol:
         sheaf = sheaf_term(linearized)
         names = [str(edge) for edge in sheaf.names]
         noisy = [names.index(edge) for edge in self.noisy]
-        found = {"c_sh": sheaf.c_sh, "consistency": 1.0 / (1.0 + sheaf.c_sh)}
+        found = {"c_sh": sheaf.c_sh, "consistency": discounted(1.0, sheaf.c_sh)}
         found["noisy_share"] = sheaf.share[:, noisy].sum(dim=1)
         found |= self._emergence(linearized, tau)
         found["eics"] = found["dei_norm"] * found["consistency"]

@@ -17,6 +17,7 @@ from torch import Tensor
 from eics.circuits.graph import Circuit
 from eics.linearized.circuit import LinearizedCircuit
 from eics.scoring.emergence import emergence_spectra
+from eics.scoring.formula import discounted
 from eics.scoring.options import PAPER, WELL_POSED, Options
 from eics.scoring.sheaf import propagated_c_sh, sheaf_term
 from eics.transformer.forward import ForwardState
@@ -71,4 +72,4 @@ class Scorer:
     def _eics(self, preset: Options, c_sh: str) -> Tensor:
         options = preset.with_(seed=self.seed, **_PROBES)
         spectra = emergence_spectra(self._at(options.linearization).restrict(options.positions), options)
-        return spectra.at(float(options.alpha), options.emergence).term.value / (1.0 + self[c_sh])
+        return discounted(spectra.at(float(options.alpha), options.emergence).term.value, self[c_sh])

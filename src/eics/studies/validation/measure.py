@@ -17,6 +17,7 @@ from eics.models.prompts import Prompt, tokenize
 from eics.scoring.alpha import GRID
 from eics.scoring.baselines import EdgeActivationCorrelation, EdgeAlignmentResidual
 from eics.scoring.batch import score_prompts
+from eics.scoring.formula import discounted
 from eics.scoring.options import PAPER, WELL_POSED, Options
 from eics.scoring.result import Score
 from eics.scoring.sheaf import EPS, sheaf_term
@@ -53,7 +54,12 @@ def measured_rows(
     common = {"mode": how.mode, "memory": how.memory, "seed": how.seed}
     configurations = [PAPER.with_(**common, curve=True), WELL_POSED.with_(**common)]
     found = score_prompts(
-        how.model, how.circuit, prompts, configurations, batch_size=how.batch_size, also=partial(_beside, how)
+        how.model,
+        how.circuit,
+        prompts,
+        configurations,
+        batch_size=how.batch_size,
+        extra_diagnostics=partial(_beside, how),
     )
     pairs = zip(prompts, found, strict=True)
     while batch := list(islice(pairs, how.batch_size)):
@@ -91,7 +97,7 @@ def _numbers(score: Score, name: str) -> Row:
 def _by_alpha(curve: dict[str, list[float]], c_sh: float) -> list[float]:
     """max(0, dEI(alpha)) / (eps + EI(J_M)) / (1 + C_sh) at each of `ALPHAS`."""
     points = list(zip(curve["dei"], curve["ei_macro"], strict=True))[::4]
-    return [max(0.0, dei) / (EPS + macro) / (1.0 + c_sh) for dei, macro in points]
+    return [discounted(max(0.0, dei) / (EPS + macro), c_sh) for dei, macro in points]
 
 
 def _beside(

@@ -1,7 +1,7 @@
-"""What follows a forward pass exchanges nothing with the device a second time, so that it can be recorded there.
+"""A second run after a forward pass exchanges nothing with the device, so that it can be recorded as a CUDA graph.
 
-No GPU is needed for that: a computation that waited for a number, or sent one, off the tape would be noticed here. That
-recordings say what is computed without them is in `tests/gpu`.
+This needs no GPU: any synchronisation or copy that bypasses the tape is noticed here. `tests/gpu` checks that replayed
+graphs give the same results as computing without them.
 """
 
 import sys
@@ -21,8 +21,8 @@ from eics.linalg.host_device import (
     to_device,
     to_host,
 )
-from eics.scoring.api import computed
-from eics.scoring.cuda_graphs import recordings_of
+from eics.scoring.batch import compute
+from eics.scoring.cuda_graphs import graph_cache
 from eics.scoring.options import PAPER, WELL_POSED
 from eics.transformer.forward import run
 from eics.transformer.linearize import TransformerRun
@@ -34,24 +34,24 @@ PRESETS = {"paper": PAPER, "well-posed": WELL_POSED}
 
 
 class NoExchange(TorchFunctionMode):
-    """Refuses whatever makes the host wait for a tensor or sends it numbers, but by `eics.linalg.host_device`."""
+    """Refuses every synchronisation and every copy between host and device outside `eics.linalg.host_device`."""
 
-    waits = ("tolist", "item", "__bool__", "__int__", "__float__", "__index__", "nonzero", "equal", "unique")
+    synchronising = ("tolist", "item", "__bool__", "__int__", "__float__", "__index__", "nonzero", "equal", "unique")
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         name = getattr(function, "__name__", "")
         listed = name in ("__getitem__", "__setitem__") and _has_list(args[1])
-        if (name in (*self.waits, "tensor", "as_tensor", "cpu") or listed) and not _allowed():
-            raise AssertionError(f"{name} waits for the device or sends to it")
+        if (name in (*self.synchronising, "tensor", "as_tensor", "cpu") or listed) and not _allowed():
+            raise AssertionError(f"{name} synchronises with the device or copies to it")
         return function(*args, **(kwargs or {}))
 
 
 def _has_list(index) -> bool:
-    return any(isinstance(one, list) for one in (index if isinstance(index, tuple) else (index,)))
+    return any(isinstance(part, list) for part in (index if isinstance(index, tuple) else (index,)))
 
 
 def _allowed() -> bool:
-    """On the tape, or of the CPU's own random numbers."""
+    """Copies on the tape, and random numbers drawn on the CPU."""
     frame, names = sys._getframe(2), []
     while frame is not None and len(names) < 8:
         names.append((frame.f_globals.get("__name__"), frame.f_code.co_name))
@@ -61,7 +61,7 @@ def _allowed() -> bool:
 
 def _numbers(state, circuit, options):
     with torch.no_grad():
-        return computed(TransformerRun(state, circuit).linearize(options.linearization), options)
+        return compute(TransformerRun(state, circuit).linearize(options.linearization), options)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -78,8 +78,8 @@ def test_a_second_run_exchanges_nothing_with_the_device(family, preset, lineariz
         want = _numbers(state, circuit, options).packed.fetch()
     again = Replay(first)
     with exchanging_over(again), NoExchange():
-        found = _numbers(state, circuit, options)
-    assert found.packed.fetch() == want
+        replayed = _numbers(state, circuit, options)
+    assert replayed.packed.fetch() == want
     again.finish()
     assert [question.tolist() for question in again.questions] == first.answers
     assert first.constants
@@ -94,7 +94,7 @@ def test_an_exchange_off_the_tape_is_noticed():
         torch.ones(3)[[0, 2]]
 
 
-def test_another_way_through_the_code_is_no_second_run():
+def test_a_second_run_that_diverges_is_refused():
     cpu = torch.device("cpu")
     first = Tape()
     with exchanging_over(first):
@@ -116,7 +116,7 @@ def test_another_way_through_the_code_is_no_second_run():
         pass
 
 
-def test_what_caches_make_is_not_on_the_tape():
+def test_filling_a_cache_is_not_on_the_tape():
     first = Tape()
     with exchanging_over(first), filling_cache():
         assert to_host(torch.ones(2)) == [1.0, 1.0]
@@ -134,6 +134,6 @@ def test_weights_that_changed_are_noticed():
 
 def test_on_the_cpu_nothing_is_recorded():
     model = tiny_model("gpt2")
-    found = eics.score(model, some_circuit(model), SAME, mode="fast")
-    assert [score.status for score in found] == ["clipped", "clipped"]
-    assert not recordings_of(model).known
+    scores = eics.score(model, some_circuit(model), SAME, mode="fast")
+    assert [score.status for score in scores] == ["clipped", "clipped"]
+    assert not graph_cache(model).entries

@@ -1,6 +1,6 @@
-"""On a GPU what follows a forward pass is played from a recording, and says what is computed without one.
+"""On a GPU everything after a forward pass is replayed as a CUDA graph, with the results of computing without one.
 
-These need a GPU: `make gpu-test`.
+These tests need a GPU: `make gpu-test`.
 """
 
 from contextlib import nullcontext
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import eics
-from eics.scoring.cuda_graphs import recordings_of, unrecorded
+from eics.scoring.cuda_graphs import graph_cache, without_cuda_graphs
 from eics.scoring.options import PAPER, WELL_POSED
 from eics.transformer.adapt import adapt
 from support.tiny_models import FAMILIES, some_circuit, tiny_module
@@ -31,19 +31,19 @@ def _records(model, circuit, prompts, **options):
 @pytest.mark.parametrize("preset", ["paper", "well-posed"])
 @pytest.mark.parametrize("linearization", ["frozen", "jacobian"])
 @pytest.mark.parametrize("prompts", [SAME, MIXED], ids=["same", "padded"])
-def test_played_is_computed(family, preset, linearization, prompts):
+def test_replayed_results_are_the_computed_ones(family, preset, linearization, prompts):
     model = _on_gpu(family)
     circuit = some_circuit(model)
     how = {"preset": preset, "linearization": linearization}
     others = [[token + 1 for token in prompt] for prompt in prompts]
     for batch in (prompts, others, prompts, others):
-        found = _records(model, circuit, batch, **how)
-        with unrecorded():
-            assert found == _records(model, circuit, batch, **how)
-    assert recordings_of(model).played == 3
+        records = _records(model, circuit, batch, **how)
+        with without_cuda_graphs():
+            assert records == _records(model, circuit, batch, **how)
+    assert graph_cache(model).replayed == 3
 
 
-def test_presets_of_one_pass_are_played_together():
+def test_presets_of_one_pass_are_replayed_together():
     from eics.models.prompts import as_prompts
     from eics.scoring.batch import score_prompts
 
@@ -52,27 +52,27 @@ def test_presets_of_one_pass_are_played_together():
     configurations = [PAPER.with_(mode="fast"), WELL_POSED.with_(mode="fast")]
     for batch in (SAME, OTHER, SAME):
         both = [list(row) for row in score_prompts(model, circuit, as_prompts(batch), configurations)]
-        with unrecorded():
+        with without_cuda_graphs():
             assert both == [list(row) for row in score_prompts(model, circuit, as_prompts(batch), configurations)]
-    assert recordings_of(model).played == 2
+    assert graph_cache(model).replayed == 2
 
 
-def test_a_recording_does_not_outlive_its_weights():
+def test_a_graph_does_not_outlive_its_weights():
     model = _on_gpu("gpt2")
     circuit = some_circuit(model)
     for batch in (SAME, OTHER, SAME):
         _records(model, circuit, batch)
-    assert recordings_of(model).played == 2
+    assert graph_cache(model).replayed == 2
     with torch.no_grad():
         model.module.transformer.h[1].attn.c_attn.weight.mul_(1.5)
     for _ in range(4):
-        found = _records(model, circuit, SAME)
-        with unrecorded():
-            assert found == _records(model, circuit, SAME)
-    assert recordings_of(model).played > 2
+        records = _records(model, circuit, SAME)
+        with without_cuda_graphs():
+            assert records == _records(model, circuit, SAME)
+    assert graph_cache(model).replayed > 2
 
 
-def test_a_batch_that_is_not_finite_is_not_played():
+def test_a_batch_that_is_not_finite_is_not_replayed():
     model = _on_gpu("gpt2")
     circuit = some_circuit(model)
     for batch in (SAME, OTHER, SAME):
@@ -83,34 +83,34 @@ def test_a_batch_that_is_not_finite_is_not_played():
         return out
 
     handle = model.adapter.layers(model.module)[0].mlp.register_forward_hook(poison)
-    found = _records(model, circuit, SAME)
+    records = _records(model, circuit, SAME)
     handle.remove()
-    assert [record["status"] for record in found] == [good[0]["status"], "failed"]
-    assert found[0]["dei"] == good[0]["dei"]
+    assert [record["status"] for record in records] == [good[0]["status"], "failed"]
+    assert records[0]["dei"] == good[0]["dei"]
     assert _records(model, circuit, SAME) == good
 
 
-def test_recordings_are_bounded_and_share_their_memory():
+def test_graphs_are_bounded_and_share_their_memory():
     model = _on_gpu("gpt2")
     circuit = some_circuit(model)
     for length in range(2, 14):
         for _ in range(2):
             _records(model, circuit, [list(range(length)), list(range(1, length + 1))])
-    assert len(recordings_of(model).known) == 8
-    assert recordings_of(model).played == 12
-    with unrecorded():
+    assert len(graph_cache(model).entries) == 8
+    assert graph_cache(model).replayed == 12
+    with without_cuda_graphs():
         want = _records(model, circuit, [list(range(13)), list(range(1, 14))])
     assert _records(model, circuit, [list(range(13)), list(range(1, 14))]) == want
 
 
-def test_recordings_are_given_up_where_memory_is_short(monkeypatch):
-    from eics.scoring import batch as model_score
+def test_graphs_are_freed_when_memory_runs_out(monkeypatch):
+    from eics.scoring import batch as conductor
 
     model = _on_gpu("gpt2")
     circuit = some_circuit(model)
     for batch in (SAME, OTHER, SAME):
         want = _records(model, circuit, batch)
-    plain, short = model_score._compute, [True]
+    plain, short = conductor._linearize_and_compute, [True]
 
     def compute(*arguments):
         if short.pop():
@@ -118,25 +118,25 @@ def test_recordings_are_given_up_where_memory_is_short(monkeypatch):
             raise torch.OutOfMemoryError
         return plain(*arguments)
 
-    monkeypatch.setattr(model_score, "_compute", compute)
-    with unrecorded():
+    monkeypatch.setattr(conductor, "_linearize_and_compute", compute)
+    with without_cuda_graphs():
         assert _records(model, circuit, SAME) == want
-    assert not recordings_of(model).known
+    assert not graph_cache(model).entries
 
 
-def test_what_cannot_be_recorded_is_computed(monkeypatch):
+def test_batches_are_computed_if_recording_fails(monkeypatch):
     model = _on_gpu("gpt2")
     circuit = some_circuit(model)
 
-    def refuses(*_, **__):
+    def refuse(*_, **__):
         raise RuntimeError("no")
 
-    monkeypatch.setattr(torch.cuda, "graph", refuses)
+    monkeypatch.setattr(torch.cuda, "graph", refuse)
     for batch in (SAME, OTHER, SAME):
-        found = _records(model, circuit, batch)
-        with unrecorded():
-            assert found == _records(model, circuit, batch)
-    assert recordings_of(model).played == 0
+        records = _records(model, circuit, batch)
+        with without_cuda_graphs():
+            assert records == _records(model, circuit, batch)
+    assert graph_cache(model).replayed == 0
 
 
 def test_products_of_half_precision_models_are_rounded_and_records_say_so(monkeypatch):
@@ -144,9 +144,9 @@ def test_products_of_half_precision_models_are_rounded_and_records_say_so(monkey
     circuit = some_circuit(model)
     rounded = _records(model, circuit, SAME)
     monkeypatch.setattr("eics.scoring.batch.products", lambda *_: nullcontext())
-    with unrecorded():
-        whole = _records(model, circuit, SAME)
-    for one, other in zip(rounded, whole, strict=True):
+    with without_cuda_graphs():
+        unrounded = _records(model, circuit, SAME)
+    for one, other in zip(rounded, unrounded, strict=True):
         assert one["diagnostics"]["products"] == "tf32; for norms of maps bfloat16"
         assert "products" not in other["diagnostics"]
         assert one["ei_macro"] == pytest.approx(other["ei_macro"], rel=2e-2)
