@@ -1,12 +1,12 @@
-"""What can be wrong with what a user gave: one line that says what must hold, what came, what to do."""
+"""Errors that a user's input can cause: one line that says what must hold, what came and what to do."""
 
 
 class EICSError(ValueError):
-    """Base of every error that a user's input can cause."""
+    """Base class of all errors below."""
 
 
 class CircuitError(EICSError):
-    """The circuit is not a directed acyclic graph of well-named nodes, or does not fit its maps."""
+    """The circuit is not a directed acyclic graph of well-named nodes, or does not fit its model or maps."""
 
 
 class OptionError(EICSError):
@@ -14,7 +14,7 @@ class OptionError(EICSError):
 
     @classmethod
     def of(cls, name: str, must: str, value: object) -> "OptionError":
-        """Builds the sentence that every option error uses.
+        """The standard message for an option out of range.
 
         >>> print(OptionError.of("alpha", "a number > 0, or 'auto'", -1))
         The 'alpha' option must be a number > 0, or 'auto'. Got -1 instead.
@@ -31,4 +31,4 @@ class ModelError(EICSError):
 
 
 class PromptError(EICSError):
-    """A prompt cannot be scored; the others can."""
+    """This prompt cannot be scored; others in the same batch can."""

@@ -1,3 +1,5 @@
+"""Circuits as graphs: parsing, checks, order, equality and hashes."""
+
 import time
 from itertools import pairwise
 
@@ -12,7 +14,7 @@ from support.circuits import random_edges
 
 
 @pytest.mark.parametrize(
-    ("edges", "says"),
+    ("edges", "message"),
     [
         (["x->y", "y->z", "z->x"], "no cycle. Got x->y->z->x"),
         (["a0.h0->a1.h0<z>"], "one of q, k, v. Got 'z' in edge a0.h0->a1.h0<z>"),
@@ -30,10 +32,10 @@ from support.circuits import random_edges
         ([17], "must read"),
     ],
 )
-def test_a_bad_circuit_is_refused_by_name(edges, says):
+def test_a_bad_circuit_is_refused_by_name(edges, message):
     with pytest.raises(CircuitError) as error:
         Circuit(edges)
-    assert says in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -45,10 +47,10 @@ def test_a_cycle_is_named_along_its_edges():
     assert {"x->y", "y->z", "z->x"} == {f"{u}->{v}" for u, v in pairwise(cycle)}
 
 
-def test_names_say_what_they_are():
+def test_names_are_parsed_and_ranked():
     assert Node.parse("a12.h0") == Node("a12.h0", Kind.HEAD, 12, 0)
     assert Node.parse("m0").kind is Kind.MLP
-    assert Node.parse("a03.h1").kind is Kind.OTHER  # not the convention's spelling
+    assert Node.parse("a03.h1").kind is Kind.OTHER  # leading zeros are not in the convention
     assert Node.parse("input").rank < Node.parse("a0.h9").rank < Node.parse("m0").rank < Node.parse("logits").rank
 
 
@@ -56,12 +58,12 @@ def test_names_say_what_they_are():
 def test_order_sources_sinks_and_groups(seed, density):
     edges = [Edge.parse(e) for e in random_edges(default_rng(seed), density)]
     circuit = Circuit(edges)
-    place = {node: i for i, node in enumerate(circuit.order)}
-    assert set(place) == {n for e in edges for n in e[:2]}
-    assert all(place[e.source] < place[e.target] for e in edges)
-    assert set(circuit.sources) == set(place) - {e.target for e in edges}
-    assert set(circuit.sinks) == set(place) - {e.source for e in edges}
-    for node in place:
+    index = {node: i for i, node in enumerate(circuit.order)}
+    assert set(index) == {n for e in edges for n in e[:2]}
+    assert all(index[e.source] < index[e.target] for e in edges)
+    assert set(circuit.sources) == set(index) - {e.target for e in edges}
+    assert set(circuit.sinks) == set(index) - {e.source for e in edges}
+    for node in index:
         assert circuit.parents[node] == tuple(e for e in edges if e.target == node)
         assert circuit.children[node] == tuple(e for e in edges if e.source == node)
     assert [Edge.parse(str(e)) for e in edges] == edges

@@ -28,7 +28,7 @@ def refused(path: Path, *says: str) -> None:
 
 
 class Runs:
-    """What a hostile file does to whoever unpickles it."""
+    """Runs a shell command when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,7 +45,7 @@ def test_code_in_a_pickle_is_not_run(tmp_path, wrap, write):
     refused(path, "system", "data only")
     assert not proof.exists()
     if write is write_pickle:
-        pickle.loads(path.read_bytes())  # the file does what it says where nobody looks
+        pickle.loads(path.read_bytes())  # without our checks the file does run its command
         assert proof.exists()
 
 
@@ -56,8 +56,8 @@ def test_code_in_an_older_torch_file_is_not_run(tmp_path):
     assert not proof.exists()
 
 
-def test_code_inside_a_tensors_bytes_is_not_run(tmp_path):
-    """`torch.storage._load_from_bytes` unpickles its argument: the admitted stand-in must not."""
+def test_code_inside_the_bytes_of_a_tensor_is_not_run(tmp_path):
+    """`torch.storage._load_from_bytes` unpickles its argument; the stand-in that we admit must not."""
     proof = tmp_path / "proof"
     inner = io.BytesIO()
     torch.save(Runs(proof), inner, _use_new_zipfile_serialization=False)
@@ -71,13 +71,13 @@ def test_code_inside_a_tensors_bytes_is_not_run(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["builtins.eval", "builtins.getattr", "functools.partial", "torch.load", "numpy.load"])
-def test_other_globals_are_named(tmp_path, name):
+def test_other_globals_are_refused_by_name(tmp_path, name):
     module, attribute = name.rsplit(".", 1)
     (tmp_path / "c").write_bytes(b"\x80\x02c" + f"{module}\n{attribute}\n".encode() + b"(U\x01xtR.")
     refused(tmp_path / "c", repr(name), "Nothing was run")
 
 
-def test_a_tools_class_is_an_inert_stand_in(tmp_path):
+def test_a_class_of_another_tool_becomes_an_inert_stand_in(tmp_path):
     """A name under a tool's package is never imported or called."""
     (tmp_path / "c").write_bytes(b"\x80\x02ctransformers.utils\nsystem\n(U\x01xtR.")
     refused(tmp_path / "c", "known format")
@@ -194,7 +194,7 @@ def test_bad_links(tmp_path):
     nodes = [tracer_node("embedding", "E", 0, 0, "E_1_0"), tracer_node("cross layer transcoder", 1, 2, 0, "1_2_0")]
     backwards = [*nodes, tracer_node("cross layer transcoder", 0, 2, 0, "0_2_0")]
     for made, links, says in (
-        (nodes, [("E_1_0", "9_9_9", 1.0)], "The target of links[0], '9_9_9', is none"),
+        (nodes, [("E_1_0", "9_9_9", 1.0)], "The target of links[0], '9_9_9', is not one"),
         (nodes, [("E_1_0", "1_2_0", "w")], "links[0] has 'w'"),
         (nodes, [("E_1_0", "1_2_0", float("inf"))], "finite"),
         (backwards, [("1_2_0", "0_2_0", 1.0)], "must run forwards"),
@@ -208,14 +208,14 @@ def test_bad_links(tmp_path):
 def test_size_limits_come_before_reading(tmp_path, monkeypatch):
     with (tmp_path / "c").open("wb") as file:
         file.write(b'{"format": "')
-        file.truncate(content.MAX_TEXT + (1 << 20))  # sparse: takes no room on the disk
+        file.truncate(content.MAX_TEXT + (1 << 20))  # sparse: needs no disk space
     refused(tmp_path / "c", "at most 512 MB. It has 513 MB")
     monkeypatch.setattr(content, "MAX_BINARY", 1000)
     refused(write_pickle(tmp_path / "d", ["x" * 5000]), "at most")
 
 
 def test_not_a_file(tmp_path):
-    os.mkfifo(tmp_path / "pipe")  # would wait for a writer for ever
+    os.mkfifo(tmp_path / "pipe")  # reading it would wait for a writer forever
     refused(tmp_path / "pipe", "Not a plain file")
     (tmp_path / "binary").write_bytes(bytes(range(128, 256)))
     with pytest.raises(CircuitError, match=r"pickle|UTF-8"):

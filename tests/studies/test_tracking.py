@@ -182,7 +182,9 @@ def test_rows_hold_what_one_prompt_alone_gives(measured):
         pair = TASK.pairs[row["prompt"]]
         state = run(model, [pair.clean], logits=True)
         at = TransformerRun(state, member.circuit, means=known.means).linearize("frozen")
-        assert row["propagated_mean"] == pytest.approx(float(sheaf_term(at.engine(), residual="propagated").c_sh), rel=1e-9)
+        assert row["propagated_mean"] == pytest.approx(
+            float(sheaf_term(at.engine(), residual="propagated").c_sh), rel=1e-9
+        )
         assert float(propagated_c_sh(at)) == pytest.approx(row["propagated_mean"], rel=1e-9)
         alone = sheaf_term(at.without_reference().engine(), residual="propagated").c_sh
         assert row["propagated"] == pytest.approx(float(alone), rel=1e-9)
@@ -305,7 +307,7 @@ def test_track_writes_rows_findings_page_and_figure(place, tmp_path):
     [
         ({"task": "few.jsonl"}, [], "at least 8 prompts that the model can run"),
         ({"task": "bare.jsonl"}, [], "needs a corrupted prompt on every line"),
-        ({"task": "nowhere.jsonl"}, [], "must be a file of JSON lines, or one of"),
+        ({"task": "nowhere.jsonl"}, [], "must be a readable file of JSON lines, or one of"),
         ({"circuit": "nowhere.json"}, [], "must be a readable file, or one of"),
         ({"circuit": "loose.json"}, [], "must run from 'input' to 'logits'"),
         ({}, ["--circuit", "another"], "--circuit must be given once for each --task. Got 2 for 1"),

@@ -1,4 +1,4 @@
-"""Circuit files built by hand from their descriptions, for the tests of formats."""
+"""Circuit files built by hand after the descriptions of their formats."""
 
 import json
 import pickle
@@ -23,7 +23,7 @@ def write_torch(path: Path, value) -> Path:
 
 
 def all_edges(layers: int, heads: int, parallel: bool = False) -> list[str]:
-    """Every edge that EAP-IG names in a model, in its order of nodes."""
+    """Every edge of a model in EAP-IG's names and order."""
     before, edges = ["input"], []
     for layer in range(layers):
         attention = [f"a{layer}.h{head}" for head in range(heads)]
@@ -42,7 +42,7 @@ def eap(layers: int = 2, heads: int = 2, kept=(), score=float, **cfg) -> dict:
     return {
         "cfg": {"n_layers": layers, "n_heads": heads, "parallel_attn_mlp": False, "d_model": 8} | cfg,
         "nodes": {name: {"in_graph": name in inside} for name in [*names, "logits"]},
-        "edges": {edge: {"score": score(place), "in_graph": edge in kept} for place, edge in enumerate(edges)},
+        "edges": {edge: {"score": score(index), "in_graph": edge in kept} for index, edge in enumerate(edges)},
     }
 
 

@@ -34,7 +34,7 @@ def build(
     scale: float = 1.0,
     edges: list[str] | None = None,
 ) -> LinearCircuit:
-    """A random circuit: widths 1 to 4 by node, the read-out without positions, maps of size about `scale`."""
+    """A random circuit: nodes of width 1 to 4, a read-out without positions, maps of norm about `scale`."""
     rng = np.random.default_rng(seed)
     edges = random_edges(rng, density, ports) if edges is None else edges
     pairs = [(e.split("->")[0], e.split("->")[1].split("<")[0]) for e in edges]
@@ -57,7 +57,7 @@ def build(
 
 @st.composite
 def circuits(draw: st.DrawFn, **fixed: object) -> LinearCircuit:
-    """Random circuits of all kinds; keywords fix what `build` would otherwise draw."""
+    """Random circuits of all kinds; keywords fix arguments of `build` that would otherwise be drawn."""
     drawn = {
         "density": draw(st.sampled_from([0.15, 0.4, 0.8])),
         "positions": draw(st.sampled_from([None, 1, 3])),
@@ -69,7 +69,7 @@ def circuits(draw: st.DrawFn, **fixed: object) -> LinearCircuit:
 
 
 def rescale(circuit: LinearCircuit, node: str, factor: float) -> LinearCircuit:
-    """The same circuit with one node in other units: its stalk and the maps into and out of it rescaled."""
+    """The same circuit with one node in other units: its stalk and the maps into and out of it are rescaled."""
     maps = {
         e: m * (factor if e.target == node else 1.0) / (factor if e.source == node else 1.0)
         for e, m in circuit.maps.items()

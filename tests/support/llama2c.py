@@ -6,7 +6,7 @@ import numpy as np
 
 
 def write_llama2c(path, *, shared, vocabulary, heads=4, kv_heads=2, dim=16, hidden=24, layers=2, context=12):
-    """A random model and its tokenizer in one file; gives the weights by `run.c`'s names, in float32."""
+    """Writes a random model and its tokenizer into one file; returns the float32 weights by their names in `run.c`."""
     rng = np.random.default_rng(3)
     kv = dim // heads * kv_heads
     shapes = {
@@ -29,7 +29,7 @@ def write_llama2c(path, *, shared, vocabulary, heads=4, kv_heads=2, dim=16, hidd
 
 
 def forward(weights, tokens):
-    """Logits at each position, in float64, one token after the other with a cache of keys and values."""
+    """Logits at each position, in float64, token by token with a cache of keys and values."""
     w = {
         name: np.asarray(value, dtype=np.float64)
         for name, value in weights.items()
@@ -55,13 +55,13 @@ def forward(weights, tokens):
             values[layer].append(v)
             out = np.zeros(dim)
             for head in range(heads):
-                own = slice(head * size, (head + 1) * size)
+                rows = slice(head * size, (head + 1) * size)
                 group = head // (heads // kv_heads)
-                theirs = slice(group * size, (group + 1) * size)
-                scores = np.array([q[own] @ key[theirs] / np.sqrt(size) for key in keys[layer]])
+                group_rows = slice(group * size, (group + 1) * size)
+                scores = np.array([q[rows] @ key[group_rows] / np.sqrt(size) for key in keys[layer]])
                 attention = np.exp(scores - scores.max())
                 attention /= attention.sum()
-                out[own] = sum(a * value[theirs] for a, value in zip(attention, values[layer], strict=True))
+                out[rows] = sum(a * value[group_rows] for a, value in zip(attention, values[layer], strict=True))
             x += w["wo"][layer] @ out
             read = _rmsnorm(x, w["rms_ffn_weight"][layer])
             gate = w["w1"][layer] @ read
@@ -75,17 +75,17 @@ def _rmsnorm(x, weight):
 
 
 def encode(vocabulary, text):
-    """Greedy merges: characters (bytes where a character has no token), then the best pair, leftmost of equals."""
-    place = {piece: i for i, (piece, _) in enumerate(vocabulary)}
+    """Greedy merges: start from characters (bytes for unknown ones), then merge the best pair, leftmost on ties."""
+    ids = {piece: i for i, (piece, _) in enumerate(vocabulary)}
     tokens = [1]
     for character in " " + text if text else "":
-        tokens += [place[character]] if character in place else [byte + 3 for byte in character.encode()]
+        tokens += [ids[character]] if character in ids else [byte + 3 for byte in character.encode()]
     while True:
         best, where = -1e10, None
         for i in range(len(tokens) - 1):
-            joint = place.get(vocabulary[tokens[i]][0] + vocabulary[tokens[i + 1]][0])
-            if joint is not None and vocabulary[joint][1] > best:
-                best, where, made = vocabulary[joint][1], i, joint
+            merged = ids.get(vocabulary[tokens[i]][0] + vocabulary[tokens[i + 1]][0])
+            if merged is not None and vocabulary[merged][1] > best:
+                best, where, token = vocabulary[merged][1], i, merged
         if where is None:
             return tokens
-        tokens[where : where + 2] = [made]
+        tokens[where : where + 2] = [token]

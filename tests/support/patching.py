@@ -1,4 +1,4 @@
-"""Edge patching written out: one prompt, node by node, every reader with a sum of its own. The twin of `discovery`."""
+"""Edge patching written out, a reference for `studies/discovery`: one prompt, node by node, a sum for every reader."""
 
 import torch
 
@@ -6,10 +6,10 @@ from support import naive
 
 
 def run_edges(model, tokens, ablated, weights, graph, state):
-    """Centred logits at the last position when edge (u, reader) carries `w a_u + (1 - w) a_u'`.
+    """Centred logits at the last position if edge (u, reader) carries `w a_u + (1 - w) a_u'`.
 
     `ablated` is a dict of writes a' (T, d) by node; `weights` is (writers, readers); `state` is the clean pass, for its
-    embeddings and rotations. A node that no edge enters with weight keeps its ablated write, a node of the clean pass.
+    embeddings and rotations. A node with weight 0 on all its edges reads the ablated stream.
     """
     spec = model.transformer
     live = {"input": state.input[0]}

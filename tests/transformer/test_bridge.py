@@ -1,4 +1,4 @@
-"""TransformerLens' TransformerBridge, the real one, around tiny random models."""
+"""TransformerLens' real TransformerBridge around tiny random models."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ TOKENS = [[3, 5, 7, 9, 11], [4, 8, 2]]
 
 @pytest.fixture
 def boot(tmp_path):
-    """Offline: config and tokenizer from a folder, the weights from a loaded model."""
+    """Boots a bridge offline: config and tokenizer from a folder, weights from a loaded model."""
     words = {name: i for i, name in enumerate(["<unk>", "<s>", *"abcdefgh"])}
     backend = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -40,26 +40,26 @@ def test_a_bridge_scores_as_its_model_does(boot, family):
         direct = eics.score(model, circuit, TOKENS, mode="fast")
         through = eics.score(bridge, circuit, TOKENS, mode="fast")
         for ours, theirs in zip(direct, through, strict=True):
-            # A bridge norms in the model's dtype, transformers in float32.
+            # A bridge computes norms in the model's dtype, transformers in float32.
             assert theirs.c_sh == pytest.approx(ours.c_sh, rel=1e-5)
             assert theirs.dei == pytest.approx(ours.dei, rel=1e-5)
             assert theirs.forward_passes == 1
 
 
-def test_text_goes_through_its_tokenizer(boot):
-    """TransformerLens makes its tokenizers begin with a BOS token."""
+def test_text_goes_through_the_tokenizer_of_the_bridge(boot):
+    """TransformerLens makes its tokenizers prepend a BOS token."""
     circuit, bridge = some_circuit(tiny_model("gpt2")), boot("gpt2")
     tokens = bridge.to_tokens("a b c")[0].tolist()
     assert tokens == [1, 2, 3, 4]
-    found = eics.score(bridge, circuit, "a b c", mode="fast")
-    assert found.c_sh == pytest.approx(eics.score(tiny_model("gpt2"), circuit, tokens, mode="fast").c_sh, rel=1e-5)
+    score = eics.score(bridge, circuit, "a b c", mode="fast")
+    assert score.c_sh == pytest.approx(eics.score(tiny_model("gpt2"), circuit, tokens, mode="fast").c_sh, rel=1e-5)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_its_hooks_are_in_force(boot, family):
-    """Noise through a hook point on one MLP's write is that MLP's residual."""
+def test_hooks_of_the_bridge_are_in_force(boot, family):
+    """Damage to an MLP's write through a hook point becomes that MLP's residual."""
     bridge, circuit = boot(family), full_circuit(tiny_model(family))
-    model = eics.adapt(bridge)  # before the damage, which the adapter's check would take for its own fault
+    model = eics.adapt(bridge)  # before the damage, which would make the adapter's check fail
     options = {"linearization": "frozen", "residual": "joint", "metric": "relative", "mode": "fast"}
 
     def damage(write, hook):

@@ -1,4 +1,4 @@
-"""Interventions on what nodes write: what enters the stream is the node's own write plus exactly the change."""
+"""Interventions: what enters the residual stream is the node's own write plus exactly the change."""
 
 import dataclasses
 import json
@@ -31,7 +31,7 @@ def every_kind(node, width=24):
 
 
 def functions(state, circuit, name):
-    """The model's own function at the state that was read."""
+    """The node's function, applied to what it read in this state."""
     linearizer = _Linearizer(TransformerRun(state, circuit), frozen=False)
     node = Node.parse(name)
     return linearizer.function(node, linearizer.map(node, None))
@@ -41,40 +41,40 @@ def valid(state, x):
     return x if state.mask is None else x * state.mask.unsqueeze(2)
 
 
-def injected(one, write, rows=PROMPTS):
-    """The change written out, from the undamaged write."""
+def injected(intervention, write, rows=PROMPTS):
+    """The change, computed from the undamaged write."""
     total = torch.zeros_like(write)
     for row, tokens in enumerate(rows):
-        total[row, : len(tokens)] = one.change(write[row, : len(tokens)], tokens)
+        total[row, : len(tokens)] = intervention.change(write[row, : len(tokens)], tokens)
     return total
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_a_damaged_node_wrote_is_its_own_function_and_exactly_the_damage(family):
+def test_a_damaged_node_writes_its_own_function_plus_exactly_the_damage(family):
     model = tiny_model(family)
     circuit = full_circuit(model)
-    calm = run(model, PROMPTS, circuit, logits=True)
+    clean = run(model, PROMPTS, circuit, logits=True)
     donor = run(model, [[8]], circuit)
     for name in NODES:
-        for one in every_kind(name):
-            if isinstance(one, Patch):
-                one = Patch(name, 0.6, at="last", write=donor.write(name)[0])  # noqa: PLW2901
-            state = run(model, PROMPTS, circuit, logits=True, interventions=[[one]] * 3)
+        for intervention in every_kind(name):
+            if isinstance(intervention, Patch):
+                intervention = Patch(name, 0.6, at="last", write=donor.write(name)[0])  # noqa: PLW2901
+            state = run(model, PROMPTS, circuit, logits=True, interventions=[[intervention]] * 3)
             assert state.forward_passes == 1
-            change = injected(one, calm.write(name))
-            assert float(change.norm()) > 0.01 * float(calm.write(name).norm())
+            change = injected(intervention, clean.write(name))
+            assert float(change.norm()) > 0.01 * float(clean.write(name).norm())
             observed = TransformerRun(state, circuit).linearize("jacobian").stalks[name].activation
             torch.testing.assert_close(valid(state, state.write(name)), observed, rtol=1e-12, atol=1e-12)
-            own = calm.input if name == "input" else functions(state, circuit, name)
+            own = clean.input if name == "input" else functions(state, circuit, name)
             scale = float(change.abs().max())
             torch.testing.assert_close(observed, valid(state, own + change), rtol=1e-5, atol=2e-6 * scale)
             check_stream(model, state)
-            check_others(calm, state, circuit, name)
-            assert not torch.allclose(state.logits, calm.logits)
+            check_others(clean, state, circuit, name)
+            assert not torch.allclose(state.logits, clean.logits)
 
 
 def check_stream(model, state):
-    """Writes and biases add up to what is read, layer by layer: nothing else entered the stream."""
+    """Writes and biases add up to what each layer reads: nothing else entered the residual stream."""
     stream = state.input
     for layer, block in enumerate(model.transformer.blocks):
         torch.testing.assert_close(stream, state.attention_reads[layer], rtol=1e-9, atol=2e-6)
@@ -88,100 +88,99 @@ def check_stream(model, state):
     torch.testing.assert_close(stream, state.final_read, rtol=1e-9, atol=2e-6)
 
 
-def check_others(calm, state, circuit, name):
-    """Nodes that do not read the damaged one, siblings in its layer included, wrote what they wrote, to the bit."""
-    below = {name}
+def check_others(clean, state, circuit, name):
+    """Nodes not downstream of the damaged one, siblings in its layer included, write the same to the bit."""
+    downstream = {name}
     for node in circuit.order:
-        if any(edge.source in below for edge in circuit.parents[node]):
-            below.add(node)
-    for node in set(circuit.order) - below - {"logits"}:
-        assert torch.equal(calm.write(node), state.write(node)), node
-    assert below - {name}
+        if any(edge.source in downstream for edge in circuit.parents[node]):
+            downstream.add(node)
+    for node in set(circuit.order) - downstream - {"logits"}:
+        assert torch.equal(clean.write(node), state.write(node)), node
+    assert downstream - {name}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_strength_zero_changes_nothing(family):
     model = tiny_model(family)
     circuit = some_circuit(model)
-    calm = [eics.score(model, circuit, PROMPTS, preset=preset, mode="fast") for preset in ("paper", "well-posed")]
+    clean = [eics.score(model, circuit, PROMPTS, preset=preset, mode="fast") for preset in ("paper", "well-posed")]
     for name in ("input", "a1.h2", "m2"):
-        none = [Noise(name, 0), Steer(name, 0), Ablate(name, 0), Patch(name, 0, at="last", tokens=[1, 2])]
-        for preset, before in zip(("paper", "well-posed"), calm, strict=True):
-            found = eics.score(model, circuit, PROMPTS, preset=preset, mode="fast", interventions=none)
-            for a, b in zip(before, found, strict=True):
+        zero = [Noise(name, 0), Steer(name, 0), Ablate(name, 0), Patch(name, 0, at="last", tokens=[1, 2])]
+        for preset, before in zip(("paper", "well-posed"), clean, strict=True):
+            after = eics.score(model, circuit, PROMPTS, preset=preset, mode="fast", interventions=zero)
+            for a, b in zip(before, after, strict=True):
                 assert (a.eics, a.c_sh, a.dei, a.edges) == (b.eics, b.c_sh, b.dei, b.edges)
-                assert [one["change_norm"] for one in b.interventions] == [0.0] * 4
+                assert [record["change_norm"] for record in b.interventions] == [0.0] * 4
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_on_the_full_graph_the_damaged_node_holds_the_inconsistency(family):
-    """Every node with parents, one at a time: it ranks first with nearly all of the share."""
+    """Each node with parents, damaged alone, ranks first with nearly the whole share."""
     model = tiny_model(family)
     circuit = full_circuit(model)
-    calm = eics.score(model, circuit, PROMPTS, **JOINT)
-    assert max(score.c_sh for score in calm) < 5e-6
-    for place, name in enumerate(circuit.inner):
+    clean = eics.score(model, circuit, PROMPTS, **JOINT)
+    assert max(score.c_sh for score in clean) < 5e-6
+    for index, name in enumerate(circuit.inner):
         if name == "logits":
             continue
-        one = (Noise(name, 0.5), Ablate(name, 0.5), Steer(name, 0.3))[place % 3]
-        state = run(model, PROMPTS, circuit, interventions=[[one]] * 3)
-        found = sheaf_term(
+        intervention = (Noise(name, 0.5), Ablate(name, 0.5), Steer(name, 0.3))[index % 3]
+        state = run(model, PROMPTS, circuit, interventions=[[intervention]] * 3)
+        term = sheaf_term(
             TransformerRun(state, circuit).linearize("frozen").engine(), residual="joint", metric="relative"
         )
-        best = [found.names[int(row.argmax())] for row in found.share]
+        best = [term.names[int(row.argmax())] for row in term.share]
         assert best == [name] * 3
-        assert float(found.share.max(dim=1).values.min()) > 0.999
-        assert float(found.c_sh.min()) > 100 * max(score.c_sh for score in calm)
+        assert float(term.share.max(dim=1).values.min()) > 0.999
+        assert float(term.c_sh.min()) > 100 * max(score.c_sh for score in clean)
 
 
 def test_damage_to_a_source_leaves_the_full_graph_consistent():
-    """The model is consistent with another input: nothing in the circuit could tell."""
+    """The model is consistent with another input, so no node of the circuit can tell."""
     model = tiny_model("llama")
-    found = eics.score(model, full_circuit(model), PROMPTS, interventions=Noise("input", 1.0), **JOINT)
-    assert max(score.c_sh for score in found) < 5e-6
+    scores = eics.score(model, full_circuit(model), PROMPTS, interventions=Noise("input", 1.0), **JOINT)
+    assert max(score.c_sh for score in scores) < 5e-6
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_damaged_prompt_scores_the_same_alone_and_padded_in_a_batch(family):
     model = tiny_model(family)
     circuit = some_circuit(model)
-    done = [Noise("a1.h2", 0.8, seed=3), Steer("m0", 0.4), Noise("input", 0.1, at="last")]
-    together = eics.score(model, circuit, PROMPTS, interventions=done, mode="fast", preset="well-posed")
+    interventions = [Noise("a1.h2", 0.8, seed=3), Steer("m0", 0.4), Noise("input", 0.1, at="last")]
+    together = eics.score(model, circuit, PROMPTS, interventions=interventions, mode="fast", preset="well-posed")
     for score, prompt in zip(together, PROMPTS, strict=True):
-        alone = eics.score(model, circuit, prompt, interventions=done, mode="fast", preset="well-posed")
+        alone = eics.score(model, circuit, prompt, interventions=interventions, mode="fast", preset="well-posed")
         for name in ("eics", "c_sh", "dei"):
             assert getattr(alone, name) == pytest.approx(getattr(score, name), rel=1e-6, abs=1e-9)
-        sizes = [[one["change_norm"] for one in s.interventions] for s in (alone, score)]
+        sizes = [[record["change_norm"] for record in s.interventions] for s in (alone, score)]
         assert sizes[0] == pytest.approx(sizes[1], rel=1e-9)
 
 
-def test_noise_is_drawn_anew_for_seed_node_and_prompt_and_only_grows_with_strength():
+def test_noise_depends_on_seed_node_and_prompt_and_scales_with_strength():
     write = torch.randn(5, 24, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     tokens = [1, 2, 3, 4, 5]
-    one = Noise("m1", 0.5).change(write, tokens)
-    assert torch.equal(one, Noise("m1", 0.5).change(write, tokens))
-    torch.testing.assert_close(4 * one, Noise("m1", 2.0).change(write, tokens))
-    for other in (Noise("m1", 0.5, seed=1), Noise("m2", 0.5)):
-        assert (
-            abs(float(torch.corrcoef(torch.stack([one.flatten(), other.change(write, tokens).flatten()]))[0, 1])) < 0.5
-        )
-    assert not torch.allclose(one, Noise("m1", 0.5).change(write, [1, 2, 3, 4, 6]))
+    noise = Noise("m1", 0.5).change(write, tokens)
+    assert torch.equal(noise, Noise("m1", 0.5).change(write, tokens))
+    torch.testing.assert_close(4 * noise, Noise("m1", 2.0).change(write, tokens))
+    for intervention in (Noise("m1", 0.5, seed=1), Noise("m2", 0.5)):
+        other = intervention.change(write, tokens)
+        assert abs(float(torch.corrcoef(torch.stack([noise.flatten(), other.flatten()]))[0, 1])) < 0.5
+    assert not torch.allclose(noise, Noise("m1", 0.5).change(write, [1, 2, 3, 4, 6]))
     rows = torch.randn(4000, 24, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 3
     change = Noise("m1", 0.5).change(rows, range(4000))
     ratio = change.norm(dim=1) / rows.norm(dim=1)
     assert float(ratio.square().mean().sqrt()) == pytest.approx(0.5, rel=0.02)
 
 
-def test_the_very_same_vector_at_another_place():
+def test_the_very_same_vector_at_another_node():
     write = torch.randn(3, 24, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     other = 7 * torch.randn(3, 24, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     for kind in (Noise, Steer):
-        here = kind("m1", 0.5).change(write, [1, 2, 3])
-        there = kind("a0.h1", 0.5, like="m1", norms=write.norm(dim=1)).change(other, [1, 2, 3])
-        torch.testing.assert_close(here, there)
+        original = kind("m1", 0.5).change(write, [1, 2, 3])
+        copy = kind("a0.h1", 0.5, like="m1", norms=write.norm(dim=1)).change(other, [1, 2, 3])
+        torch.testing.assert_close(original, copy)
 
 
-def test_steering_ablation_and_positions_are_what_they_say():
+def test_steering_ablation_and_positions_follow_their_formulas():
     write = torch.randn(4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     tokens = [1, 2, 3, 4]
     steered = Steer("m1", 2.0, vector=[0, 3, 0, 0, 0, 0]).change(write, tokens)
@@ -191,59 +190,59 @@ def test_steering_ablation_and_positions_are_what_they_say():
     assert torch.equal(write + Ablate("m1").change(write, tokens), torch.zeros_like(write))
     mean = [1.0, 2, 3, 4, 5, 6]
     torch.testing.assert_close(Ablate("m1", 0.5, mean=mean).change(write, tokens), 0.5 * (torch.tensor(mean) - write))
-    for at, places in (("last", [3]), ([0, -1], [0, 3]), ([2], [2])):
+    for at, positions in (("last", [3]), ([0, -1], [0, 3]), ([2], [2])):
         kept = Ablate("m1", at=at).change(write, tokens).abs().sum(dim=1) > 0
-        assert kept.nonzero().flatten().tolist() == places
+        assert kept.nonzero().flatten().tolist() == positions
 
 
 @pytest.mark.parametrize("family", ["gpt2", "gemma2", "gpt_neox"])
 def test_a_full_patch_of_every_node_is_the_other_prompt(family):
-    """Patching the last layer's writes and the embeddings' too: the read-out is the other prompt's."""
+    """With every write patched, embeddings included, the read-out is that of the other prompt."""
     model = tiny_model(family)
     other, tokens = [2, 4, 6, 8], PROMPTS[1]
     nodes = [node for node in full_circuit(model).order if node != "logits"]
-    found = eics.score(
-        model, full_circuit(model), tokens, interventions=[Patch(node, tokens=other) for node in nodes], mode="fast"
-    )
+    patches = [Patch(node, tokens=other) for node in nodes]
+    patched = eics.score(model, full_circuit(model), tokens, interventions=patches, mode="fast")
     plain = eics.score(model, full_circuit(model), other, mode="fast")
-    assert found.norms == pytest.approx(plain.norms, rel=1e-6)
-    assert found.forward_passes == 2
-    assert {one["kind"] for one in found.interventions} == {"patch"}
+    assert patched.norms == pytest.approx(plain.norms, rel=1e-6)
+    assert patched.forward_passes == 2
+    assert {record["kind"] for record in patched.interventions} == {"patch"}
 
 
-def test_prompts_fail_by_themselves():
+def test_one_prompt_can_fail_without_the_others():
     model = tiny_model("gpt2")
     circuit = some_circuit(model)
     patched = eics.score(model, circuit, PROMPTS, interventions=Patch("m0", tokens=[1, 1, 2, 3]), mode="fast")
     assert [score.status == "failed" for score in patched] == [True, False, True]
     assert patched[0].reason == (
-        "a patch needs another prompt of as many tokens; this has 6, the other 4: take one of that length, or at='last'"
+        "a patch needs another prompt with the same number of tokens; this has 6, the other 4: choose one of that "
+        "length, or at='last'"
     )
     assert patched[0].interventions[0]["kind"] == "patch"
-    placed = eics.score(model, circuit, PROMPTS, interventions=Noise("m0", at=[4]), mode="fast")
-    assert [score.status == "failed" for score in placed] == [False, True, False]
-    assert "position 4 must lie in the prompt's 4 tokens" in placed[1].reason
+    noisy = eics.score(model, circuit, PROMPTS, interventions=Noise("m0", at=[4]), mode="fast")
+    assert [score.status == "failed" for score in noisy] == [False, True, False]
+    assert "position 4 must lie in the prompt's 4 tokens" in noisy[1].reason
 
 
-def test_huge_damage_fails_in_words():
+def test_huge_damage_fails_with_a_reason():
     model = adapt(tiny_module("gpt2", torch.float32))
-    found = eics.score(model, some_circuit(model), PROMPTS, interventions={0: [Noise("m0", 1e38)]}, mode="fast")
-    assert [score.status == "failed" for score in found] == [True, False, False]
-    assert "not finite" in found[0].reason
-    json.dumps([score.to_record() for score in found], allow_nan=False)
+    scores = eics.score(model, some_circuit(model), PROMPTS, interventions={0: [Noise("m0", 1e38)]}, mode="fast")
+    assert [score.status == "failed" for score in scores] == [True, False, False]
+    assert "not finite" in scores[0].reason
+    json.dumps([score.to_record() for score in scores], allow_nan=False)
 
 
-def test_each_prompt_may_have_its_own():
+def test_each_prompt_may_have_its_own_interventions():
     model = tiny_model("llama")
     circuit = full_circuit(model)
-    done = {0: [Noise("m1", 0.5)], 2: [{"kind": "ablate", "node": "a1.h1"}]}
-    found = eics.score(model, circuit, PROMPTS, interventions=done, **JOINT)
-    assert [score.nodes[0].node for score in found if score.c_sh > 1e-3] == ["m1", "a1.h1"]
-    assert found[1].c_sh < 5e-6
-    assert [len(score.interventions) for score in found] == [1, 0, 1]
+    by_prompt = {0: [Noise("m1", 0.5)], 2: [{"kind": "ablate", "node": "a1.h1"}]}
+    scores = eics.score(model, circuit, PROMPTS, interventions=by_prompt, **JOINT)
+    assert [score.nodes[0].node for score in scores if score.c_sh > 1e-3] == ["m1", "a1.h1"]
+    assert scores[1].c_sh < 5e-6
+    assert [len(score.interventions) for score in scores] == [1, 0, 1]
 
 
-def test_a_users_own_hooks_stay_in_force():
+def test_hooks_of_the_user_stay_in_force():
     module = tiny_module("qwen2")
     model = adapt(module)
     handle = model.adapter.layers(module)[1].mlp.register_forward_hook(lambda _, __, out: 2 * out)
@@ -256,8 +255,8 @@ def test_a_users_own_hooks_stay_in_force():
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
 
 
-def test_narrow_models_record_what_entered():
-    """In bfloat16 a change is rounded on its way into the stream; what is kept is the rounded one."""
+def test_bfloat16_models_record_the_rounded_change():
+    """In bfloat16 a change is rounded when it enters the residual stream; the rounded change is recorded."""
     model = adapt(tiny_module("llama", torch.bfloat16))
     state = run(model, PROMPTS, full_circuit(model), interventions=[[Noise("a1.h2", 0.5)]] * 3)
     kept = state.applied.heads[1][2]
@@ -265,15 +264,15 @@ def test_narrow_models_record_what_entered():
     assert torch.equal(kept, kept.bfloat16().float())
 
 
-def test_records_hold_them(tmp_path):
+def test_records_hold_interventions(tmp_path):
     model = tiny_model("gpt2")
-    found = eics.score(model, some_circuit(model), PROMPTS, interventions=Noise("m0", 0.5, at=[0, 1]), mode="fast")
-    (said,) = found[0].interventions
-    assert said["change_norm"] / said["write_norm"] < 0.8
-    assert {"kind": "noise", "node": "m0", "strength": 0.5, "at": [0, 1], "seed": 0}.items() <= said.items()
+    scores = eics.score(model, some_circuit(model), PROMPTS, interventions=Noise("m0", 0.5, at=[0, 1]), mode="fast")
+    (record,) = scores[0].interventions
+    assert record["change_norm"] / record["write_norm"] < 0.8
+    assert {"kind": "noise", "node": "m0", "strength": 0.5, "at": [0, 1], "seed": 0}.items() <= record.items()
     for name in ("a.jsonl", "a.parquet"):
-        eics.write_records(found, tmp_path / name)
-        assert [s.interventions for s in eics.read_records(tmp_path / name)] == [s.interventions for s in found]
+        eics.write_records(scores, tmp_path / name)
+        assert [s.interventions for s in eics.read_records(tmp_path / name)] == [s.interventions for s in scores]
 
 
 @pytest.mark.parametrize(
@@ -301,13 +300,13 @@ def test_records_hold_them(tmp_path):
         (lambda: as_interventions(7), "a list of interventions"),
     ],
 )
-def test_what_cannot_be_is_refused(make, says):
+def test_bad_interventions_are_refused(make, says):
     with pytest.raises(OptionError, match=says.replace("(", "\\(")):
         make()
 
 
 @pytest.mark.parametrize(
-    ("one", "error", "says"),
+    ("interventions", "error", "message"),
     [
         (Noise("m9"), CircuitError, "layers 0 to 2"),
         (Noise("a0.h7"), CircuitError, "heads 0 to 3"),
@@ -317,14 +316,14 @@ def test_what_cannot_be_is_refused(make, says):
         ({"nobody": [Noise("m1")]}, OptionError, "by the prompts' ids. Got 'nobody'"),
     ],
 )
-def test_what_fits_no_prompt_fails_the_run(one, error, says):
+def test_interventions_that_fit_no_prompt_fail_the_run(interventions, error, message):
     model = tiny_model("gpt2")
-    with pytest.raises(error, match=says):
-        eics.score(model, some_circuit(model), PROMPTS, interventions=one)
+    with pytest.raises(error, match=message):
+        eics.score(model, some_circuit(model), PROMPTS, interventions=interventions)
 
 
-def test_an_adapter_that_does_not_name_its_post_norm_is_told():
-    """Damage to a head would have nowhere to go, and nobody would notice."""
+def test_an_adapter_without_a_site_for_its_post_norm_is_refused():
+    """Otherwise damage to a head would silently have no effect."""
     model = adapt(tiny_module("gemma2"))
     sites = type(model.adapter).sites
 
@@ -337,7 +336,7 @@ def test_an_adapter_that_does_not_name_its_post_norm_is_told():
         eics.score(forgetful, some_circuit(model), PROMPTS, interventions=Noise("a1.h2"), mode="fast")
 
 
-def test_explicit_circuits_run_nothing():
+def test_explicit_circuits_take_no_interventions():
     circuit = eics.LinearCircuit({"x->y": torch.eye(2)}, {"x": [1.0, 0.0], "y": [1.0, 0.0]})
     with pytest.raises(OptionError, match="an explicit circuit runs nothing"):
         eics.score(circuit, interventions=[Noise("m1")])

@@ -1,4 +1,4 @@
-"""Which edges make the circuit: by score, then those on a path from a source to a sink."""
+"""Which edges make the circuit: a cut by score, then only what lies on a path from a source to a sink."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -6,13 +6,13 @@ from math import isfinite
 from typing import overload
 
 from eics.circuits.file_graph import CircuitGraph
-from eics.circuits.graph import Circuit, Edge
+from eics.circuits.graph import Circuit, Edge, subcircuit
 from eics.errors import CircuitError, OptionError
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """What pruning took away."""
+    """How much pruning removed."""
 
     edges: int
     nodes: int
@@ -32,14 +32,14 @@ def cut(
     min_score: float | None = None,
     signed: bool = False,
 ) -> CircuitGraph:
-    """Keeps edges by score, whatever the file itself says is kept. Exactly one of the three ways:
+    """Keeps edges by score, regardless of which ones the file marks as kept. Takes exactly one of the three criteria.
 
     Args:
-        graph: all its scored edges are looked at; an edge without a score is never kept.
-        top_edges: so many edges with the largest scores; among equals the earlier in the file.
-        share: the same, as a share of all edges of the file, rounded down, at least one edge.
-        min_score: every edge whose score is at least this.
-        signed: by score instead of by absolute score.
+        graph: its scored edges are the candidates; an edge without a score is never kept.
+        top_edges: the number of edges to keep, largest scores first; ties go to the earlier edge in the file.
+        share: the same as a share of all edges in the file, rounded down, at least one edge.
+        min_score: keep every edge whose score is at least this.
+        signed: rank by score instead of by absolute score.
     """
     check_cut(top_edges, share, min_score)
     if not graph.scores:
@@ -58,8 +58,9 @@ def cut(
 
 
 def check_cut(top_edges: int | None, share: float | None, min_score: float | None) -> None:
-    """Refuses anything but exactly one way to cut, in its range."""
-    given = [name for name, value in _named(top_edges, share, min_score) if value is not None]
+    """Refuses anything but exactly one criterion, within its range."""
+    criteria = {"top_edges": top_edges, "share": share, "min_score": min_score}
+    given = [name for name, value in criteria.items() if value is not None]
     if len(given) != 1:
         got = ", ".join(given) or "none"
         raise OptionError(f"A cut must be exactly one of top_edges, share and min_score. Got {got}.")
@@ -72,43 +73,38 @@ def check_cut(top_edges: int | None, share: float | None, min_score: float | Non
 
 
 @overload
-def prune(found: CircuitGraph) -> tuple[CircuitGraph, Dropped]: ...
+def prune(graph: CircuitGraph) -> tuple[CircuitGraph, Dropped]: ...
 @overload
-def prune(found: Circuit) -> tuple[Circuit, Dropped]: ...
-def prune(found: CircuitGraph | Circuit) -> tuple[CircuitGraph | Circuit, Dropped]:
+def prune(graph: Circuit) -> tuple[Circuit, Dropped]: ...
+def prune(graph: CircuitGraph | Circuit) -> tuple[CircuitGraph | Circuit, Dropped]:
     """Keeps what lies on a path from a source to a sink, and counts what does not.
 
-    The source is `input` and the sink is `logits` where the circuit has them; else nodes without parents, and nodes
-    without children.
+    The source is `input` and the sink is `logits` if the circuit has them; otherwise all nodes without parents, and all
+    nodes without children.
     """
-    circuit = found if isinstance(found, Circuit) else found.circuit()
+    circuit = graph if isinstance(graph, Circuit) else graph.circuit()
     sources = ("input",) if "input" in circuit.order else circuit.sources
     sinks = ("logits",) if "logits" in circuit.order else circuit.sinks
-    crossed = circuit.ancestors(sinks) & _descendants(circuit, sources)
-    edges = [edge for edge in circuit.edges if edge.source in crossed and edge.target in crossed]
+    nodes = circuit.ancestors(sinks) & _descendants(circuit, sources)
+    edges = [edge for edge in circuit.edges if edge.source in nodes and edge.target in nodes]
     if not edges:
         raise CircuitError(
             f"A circuit must have a path from {', '.join(sources)} to {', '.join(sinks)}. None of its "
             f"{len(circuit.edges)} edges lies on one: keep more edges, or do not prune."
         )
-    dropped = Dropped(len(circuit.edges) - len(edges), len(circuit.order) - len(crossed))
-    if not isinstance(found, Circuit):
-        return (_keeping(found, edges) if dropped.edges else found), dropped
-    positions = {node: kept for node, kept in circuit.positions.items() if node in crossed}
-    return Circuit(edges, positions, name=circuit.name, scores=_of(circuit, edges)), dropped
-
-
-def _named(top_edges: object, share: object, min_score: object) -> tuple[tuple[str, object], ...]:
-    return (("top_edges", top_edges), ("share", share), ("min_score", min_score))
+    dropped = Dropped(len(circuit.edges) - len(edges), len(circuit.order) - len(nodes))
+    if isinstance(graph, Circuit):
+        return subcircuit(edges, graph.positions, graph.scores, graph.name), dropped
+    return (_keeping(graph, edges) if dropped.edges else graph), dropped
 
 
 def _keeping(graph: CircuitGraph, kept: Iterable[Edge]) -> CircuitGraph:
-    """The flags that the file gave its nodes no longer hold: writers find them again from the edges."""
-    nodes = {
-        name: {key: value for key, value in said.items() if key != "in_graph"}
-        for name, said in graph.node_attributes.items()
+    """Drops the nodes' own `in_graph` flags, which no longer hold; writers derive them from the edges."""
+    attributes = {
+        node: {key: value for key, value in values.items() if key != "in_graph"}
+        for node, values in graph.node_attributes.items()
     }
-    return replace(graph, kept=frozenset(kept), node_attributes=nodes)
+    return replace(graph, kept=frozenset(kept), node_attributes=attributes)
 
 
 def _descendants(circuit: Circuit, sources: Iterable[str]) -> set[str]:
@@ -117,7 +113,3 @@ def _descendants(circuit: Circuit, sources: Iterable[str]) -> set[str]:
         if node in reached:
             reached.update(edge.target for edge in circuit.children[node])
     return reached
-
-
-def _of(circuit: Circuit, edges: Iterable[Edge]) -> dict[Edge, float]:
-    return {edge: circuit.scores[edge] for edge in edges if edge in circuit.scores}

@@ -1,22 +1,23 @@
-"""What every circuit file becomes: all edges that it names, and what it says about them.
+"""A circuit file in memory, whatever its format: all edges it names, and everything it says about them.
 
 >>> graph = CircuitGraph((Edge("input", "m0"), Edge("m0", "logits")), scores={Edge("input", "m0"): 0.5})
 >>> graph.circuit()
 Circuit(3 nodes, 2 edges, sources: input, sinks: logits)
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from eics.circuits.graph import Circuit, Edge, Kind, Node, check_edges, check_positions, check_scores, topological_order
+from eics.circuits.graph import Circuit, check_positions, check_scores, subcircuit
+from eics.circuits.names import Edge, Kind, Node, check_edges, topological_order
 from eics.errors import CircuitError
 
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The shape of the transformer whose edges a file names. `d_model` is None where the file does not say."""
+    """The shape of the transformer that a file is about; `d_model` is None if the file does not say."""
 
     n_layers: int
     n_heads: int
@@ -38,7 +39,7 @@ class ModelShape:
 
     @classmethod
     def smallest(cls, nodes: Iterable[str]) -> "ModelShape | None":
-        """The smallest shape that has these nodes; None where one of them belongs to no transformer."""
+        """The smallest shape with these nodes, or None if one of them is outside any transformer."""
         parsed = [Node.parse(name) for name in nodes]
         if any(node.kind is Kind.OTHER for node in parsed):
             return None
@@ -47,7 +48,7 @@ class ModelShape:
         return cls(layers + 1, heads + 1)
 
     def check_node(self, name: str) -> None:
-        """Refuses a name that no node of such a model has."""
+        """Refuses a node that a model of this shape does not have."""
         node = Node.parse(name)
         inside = (node.layer or 0) < self.n_layers and (node.head or 0) < self.n_heads
         if node.kind is Kind.OTHER or not inside:
@@ -57,7 +58,7 @@ class ModelShape:
             )
 
     def check_edge(self, edge: Edge) -> None:
-        """Refuses an edge from a head into the MLP beside it, where both run in parallel."""
+        """Refuses an edge from a head into the MLP of its layer if the two run in parallel."""
         source, target = Node.parse(edge.source), Node.parse(edge.target)
         if self.parallel_attn_mlp and source.layer is not None and source.layer == target.layer:
             raise CircuitError(f"Edge {edge} must exist in the model: its attention and MLP run in parallel.")
@@ -65,18 +66,18 @@ class ModelShape:
 
 @dataclass(frozen=True)
 class CircuitGraph:
-    """A circuit file in memory, checked when it is made.
+    """Everything that a circuit file says, checked on construction.
 
     Args:
-        edges: all edges that the file names, in its order.
-        scores: attribution by edge; an edge not named has none.
-        kept: the edges that the file says are in the circuit; None where it does not say: all of them.
-        shape: of the model, where the file says it.
+        edges: all edges in the file, in its order.
+        scores: attribution scores of edges, as far as there are any.
+        kept: the edges that the file marks as in the circuit; None if it marks none: then all of them.
+        shape: the model's shape, if the file has it.
         positions: token positions to which nodes are restricted.
-        node_attributes: what else the file says of a node, safe for JSON; may name nodes without edges.
-        edge_attributes: what else the file says of an edge, safe for JSON.
-        metadata: what it says of the whole, safe for JSON.
-        format: name of the format that it came from.
+        node_attributes: other values by node, safe for JSON; may include nodes without edges.
+        edge_attributes: other values by edge, safe for JSON.
+        metadata: values of the whole graph, safe for JSON.
+        format: name of the format that it was read from.
         notes: sentences about what was merged, ambiguous or dropped.
     """
 
@@ -98,13 +99,13 @@ class CircuitGraph:
         topological_order(self.edges)
         check_scores(self.scores, seen)
         check_positions(self.positions, set(self.nodes))
-        for what, names in (("kept", self.kept or ()), ("attributes", self.edge_attributes)):
-            for edge in names:
+        for what, edges in (("Kept edges", self.kept or ()), ("Edges with attributes", self.edge_attributes)):
+            for edge in edges:
                 if edge not in seen:
-                    raise CircuitError(f"Edges with {what} must be edges of the file. Got {edge!s}: not one of them.")
-        for name, said in (*self.node_attributes.items(), *self.edge_attributes.items()):
-            if not isinstance(said, dict):
-                raise CircuitError(f"What is said of {name!s} must be an object. Got {str(said)[:40]!r}.")
+                    raise CircuitError(f"{what} must be edges of the file. Got {edge!s}: not one of them.")
+        for owner, attributes in (*self.node_attributes.items(), *self.edge_attributes.items()):
+            if not isinstance(attributes, dict):
+                raise CircuitError(f"The attributes of {owner!s} must be an object. Got {str(attributes)[:40]!r}.")
         self._check_nodes()
 
     def _check_nodes(self) -> None:
@@ -118,12 +119,12 @@ class CircuitGraph:
 
     @classmethod
     def of(cls, circuit: Circuit) -> "CircuitGraph":
-        """The graph of a circuit: its edges, scores and positions."""
+        """The graph of a circuit, with its edges, scores and positions."""
         return cls(circuit.edges, scores=dict(circuit.scores), positions=dict(circuit.positions))
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
-        """Names of the nodes that edges join, in the order in which the file names them."""
+        """Names of the nodes with edges, in the order of the file."""
         return tuple(dict.fromkeys(name for edge in self.edges for name in edge[:2]))
 
     @property
@@ -133,39 +134,24 @@ class CircuitGraph:
         return self.edges if kept is None else tuple(edge for edge in self.edges if edge in kept)
 
     def circuit(self, name: str | None = None) -> Circuit:
-        """The circuit: the kept edges with their scores, and the positions of their nodes; under this name."""
-        edges = self.kept_edges
-        if not edges:
+        """The circuit of the kept edges, under this name."""
+        if not self.kept_edges:
             raise CircuitError(
                 f"A circuit must have at least one edge. None of the {len(self.edges)} edges is marked as kept: cut "
                 "them by score (top_edges, share or min_score)."
             )
-        nodes = {name for edge in edges for name in edge[:2]}
-        return Circuit(
-            edges,
-            {node: kept for node, kept in self.positions.items() if node in nodes},
-            name=name,
-            scores={edge: self.scores[edge] for edge in edges if edge in self.scores},
-        )
+        return subcircuit(self.kept_edges, self.positions, self.scores, name)
 
     def only_kept(self) -> "CircuitGraph":
-        """The same without the edges that are not kept, and without what is said of nodes that then have none."""
+        """The graph of the kept edges and their nodes alone."""
         kept = self.circuit()
-        nodes = set(kept.order)
+        nodes, edges = set(kept.order), set(kept.edges)
         return replace(
             self,
             edges=kept.edges,
             scores=kept.scores,
             kept=None,
             positions=kept.positions,
-            node_attributes={name: said for name, said in self.node_attributes.items() if name in nodes},
-            edge_attributes=_among(self.edge_attributes, set(kept.edges)),
+            node_attributes={name: values for name, values in self.node_attributes.items() if name in nodes},
+            edge_attributes={edge: values for edge, values in self.edge_attributes.items() if edge in edges},
         )
-
-    def with_notes(self, *notes: str) -> "CircuitGraph":
-        """The same with more said about it."""
-        return replace(self, notes=(*self.notes, *notes))
-
-
-def _among(attributes: Mapping[Edge, dict[str, Any]], edges: set[Edge]) -> dict[Edge, dict[str, Any]]:
-    return {edge: said for edge, said in attributes.items() if edge in edges}

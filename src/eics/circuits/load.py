@@ -1,4 +1,4 @@
-"""Circuits by file or by name, ready to score."""
+"""Circuits from files or by name, ready to score."""
 
 import logging
 from importlib.resources import as_file
@@ -22,9 +22,9 @@ def load_circuit(
 ) -> Circuit:
     """Reads a circuit file of any format (see `docs/circuit-files.md`), or a bundled circuit by its name.
 
-    Without a cut the circuit is what the file says is kept, or all its edges where it does not say. With one (exactly
-    one of `top_edges`, `share` and `min_score`) all scored edges of the file are looked at, whatever it says is kept;
-    then edges on no path from a source to a sink are dropped, and their number is logged.
+    Without a cut the circuit is what the file marks as kept, or all its edges if it marks none. A cut (exactly one of
+    `top_edges`, `share` and `min_score`) chooses among all scored edges of the file, marked or not; then edges on no
+    path from a source to a sink are dropped, and their number is logged.
 
     >>> load_circuit("facts-by-hand").sinks
     ('logits',)
@@ -34,18 +34,18 @@ def load_circuit(
         _LOG.info("%s", note)
     if top_edges is share is min_score is None:
         return graph.circuit(str(path))
-    chosen = cut(graph, top_edges=top_edges, share=share, min_score=min_score, signed=signed)
-    pruned, dropped = prune(chosen.circuit(str(path)))
+    graph = cut(graph, top_edges=top_edges, share=share, min_score=min_score, signed=signed)
+    pruned, dropped = prune(graph.circuit(str(path)))
     _LOG.info("%s", dropped)
     return pruned
 
 
 def load_graph(path: str | Path) -> CircuitGraph:
-    """All that a circuit file says, or a bundled circuit by its name."""
-    own = bundled_file("circuits", str(path), ".json")
-    if own is not None:
-        with as_file(own) as found:
-            return read_graph(found)
+    """Everything that a circuit file says; `path` may be the name of a bundled circuit."""
+    bundle = bundled_file("circuits", str(path), ".json")
+    if bundle is not None:
+        with as_file(bundle) as file:
+            return read_graph(file)
     if not Path(path).exists():
         names = ", ".join(bundled_circuits())
         raise CircuitError(f"The circuit must be a readable file, or one of {names}. Got {str(path)!r}: No such file.")
@@ -53,7 +53,7 @@ def load_graph(path: str | Path) -> CircuitGraph:
 
 
 def save_circuit(circuit: Circuit, path: str | Path) -> None:
-    """Writes a circuit in our own JSON."""
+    """Writes a circuit in our own JSON format."""
     write_graph(CircuitGraph.of(circuit), path, "eics-circuit")
 
 

@@ -1,4 +1,4 @@
-"""What comes with the package, by name: circuits, tasks, labelled prompts, models."""
+"""Files that come with the package, by name: circuits, tasks, labelled prompts."""
 
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -15,5 +15,5 @@ def bundled(folder: str, ending: str) -> list[str]:
 
 
 def bundled_file(folder: str, name: str, ending: str) -> Traversable | None:
-    """The file of this name, None where there is none."""
+    """The bundled file with this name, or None."""
     return files("eics.data") / folder / f"{name}{ending}" if name in bundled(folder, ending) else None

@@ -1,4 +1,4 @@
-"""Weights from disk: a path, a hub id or the name of a bundled or fetched model."""
+"""Weights from disk: a path, a hub id, or the name of a bundled or fetched model."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,17 +9,18 @@ from eics.errors import ModelError
 
 
 def load_pretrained(path: str | Path, *, dtype: str | None, device: str | None, **options: Any) -> tuple[Any, Any]:
-    """The transformers model at a path, under a hub id or behind a name of ours; and its tokenizer, or None."""
-    path = _by_name(path)
+    """A transformers model (from a folder, a hub id or a name of ours) and its tokenizer, or None."""
+    path = _resolve(path)
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    kind = getattr(torch, dtype or "float32", None)
-    if kind not in (torch.float32, torch.float64, torch.bfloat16):
+    torch_dtype = getattr(torch, dtype or "float32", None)
+    if torch_dtype not in (torch.float32, torch.float64, torch.bfloat16):
         raise ModelError(f"The model's dtype must be float32, float64 or bfloat16. Got {dtype!r}.")
+    model: Any
     try:
-        with _without_bars():
-            model = AutoModelForCausalLM.from_pretrained(str(path), dtype=kind, use_safetensors=True, **options)
+        with _no_progress_bars():
+            model = AutoModelForCausalLM.from_pretrained(str(path), dtype=torch_dtype, use_safetensors=True, **options)
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise ModelError(f"The model must be a folder or hub id with safetensors. Got {str(path)!r}: {first}") from None
@@ -27,26 +28,25 @@ def load_pretrained(path: str | Path, *, dtype: str | None, device: str | None, 
         tokenizer = AutoTokenizer.from_pretrained(str(path), **options)
     except (OSError, ValueError):
         tokenizer = None  # token ids can still be scored
-    placed: Any = model
-    return placed.to(device or "cpu").eval(), tokenizer
+    return model.to(device or "cpu").eval(), tokenizer
 
 
 @contextmanager
-def _without_bars() -> Iterator[None]:
+def _no_progress_bars() -> Iterator[None]:
     """A library does not draw on its caller's terminal."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if enabled:
             logging.enable_progress_bar()
 
 
-def _by_name(path: str | Path) -> str | Path:
-    """The folder behind the name of a bundled or fetchable model; any other path as it is."""
+def _resolve(path: str | Path) -> str | Path:
+    """The folder of a bundled or fetched model if this is its name; any other path or hub id unchanged."""
     from eics.models.download.fetch import fetched
     from eics.models.download.sources import SOURCES
     from eics.models.download.worlds import bundled_model

@@ -58,7 +58,7 @@ class Job:
 
     def provenance(self, prompt: Prompt) -> dict[str, Any]:
         """Where a result comes from: the fields of model, circuit and prompt."""
-        return prompt.said | {"model": self.model.name, "circuit": self.circuit.label()}
+        return prompt.metadata | {"model": self.model.name, "circuit": self.circuit.label()}
 
     def failure(
         self, prompt: Prompt, reason: str, options: Options, metadata: Mapping[str, Any] | None = None

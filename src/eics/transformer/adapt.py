@@ -1,19 +1,19 @@
-"""From a loaded model, a path or a hub id to an adapted model whose adapter has been checked on real activations."""
+"""From a loaded model, a path or a hub id to an adapted model, its adapter checked on real activations."""
 
 from pathlib import Path
 from typing import Any
 
 from eics.errors import ModelError
 from eics.models.base import Model
-from eics.models.families.registry import adapter_of
+from eics.models.families.registry import adapter_for
 from eics.models.load import load_pretrained
 
 
 def adapt(model: Any, tokenizer: Any = None, *, name: str | None = None, check: bool = True) -> Model:
-    """Adapts a loaded transformers model; refuses a family that is not known, by name.
+    """Adapts a loaded transformers model; refuses an unknown family by name.
 
-    `name` is what records call the model: where it was loaded from if not given, or its architecture. Unless told
-    otherwise the adapter proves itself on a short random input (`check_adapter`).
+    `name` is what records call the model; by default the path it was loaded from, or its architecture. Unless `check`
+    is off, the adapter proves itself on a short random input (`check_adapter`).
     """
     if isinstance(model, Model):
         return model
@@ -24,7 +24,7 @@ def adapt(model: Any, tokenizer: Any = None, *, name: str | None = None, check: 
     if family is None:
         raise ModelError(f"The model must be a loaded transformers model. Got {type(model).__name__}.")
     origin = name or getattr(config, "name_or_path", None) or family
-    adapted = Model(model, adapter_of(family), tokenizer, str(origin))
+    adapted = Model(model, adapter_for(family), tokenizer, str(origin))
     if check:
         from eics.transformer.check import check_adapter
 
@@ -35,22 +35,22 @@ def adapt(model: Any, tokenizer: Any = None, *, name: str | None = None, check: 
 def load_model(path: str | Path, *, dtype: str | None = None, device: str | None = None, **options: Any) -> Model:
     """Loads a model from a folder or a hub id: safetensors only, no remote code unless `trust_remote_code=True`.
 
-    A name from `eics models list` is the model that comes with the package or was fetched under it. `dtype` is
-    `float32` (default), `float64` or `bfloat16`; `device` as torch names it.
+    A name from `eics models list` loads the model that comes with the package or was fetched under that name. `dtype`
+    is `float32` (the default), `float64` or `bfloat16`; `device` is a torch device name.
     """
     module, tokenizer = load_pretrained(path, dtype=dtype, device=device, **options)
     return adapt(module, tokenizer, name=str(path))
 
 
 def _adapt_bridge(bridge: Any, tokenizer: Any, *, name: str | None, check: bool) -> Model:
-    """TransformerLens' TransformerBridge: the model that it wraps, in which it stands; so its hooks are in force too.
+    """Adapts the model inside TransformerLens' TransformerBridge; the bridge's hooks stay in force.
 
-    Processed weights (folded norms, centred writes) give the same logits from other parts: other heads' writes,
-    another read-out. Scores of them would not be the model's.
+    Processed weights (folded norms, centred writes) give the same logits from other parts, with other head writes and
+    another read-out, so their scores would not be the model's.
     """
     import torch
 
-    # The flag is private; a release without it has compatibility mode to go by, which processes unless told not to.
+    # The flag is private. A release without it still has compatibility mode, which processes weights by default.
     if getattr(bridge, "_weights_processed", getattr(bridge, "compatibility_mode", False)):
         raise ModelError(
             "A bridge must have the model's own weights. This one's were processed (folded, centred): boot a fresh "
@@ -64,7 +64,7 @@ def _adapt_bridge(bridge: Any, tokenizer: Any, *, name: str | None, check: bool)
     error = float((theirs - ours).norm() / ours.norm())
     if not error < 1e-3:
         raise ModelError(
-            f"A bridge must give the logits of the model that it wraps. They differ by {error:.1e} (relative): "
-            "give the wrapped model itself."
+            f"A bridge must give the logits of the model inside it. They differ by {error:.1e} (relative): pass the "
+            "inner model itself."
         )
     return adapted

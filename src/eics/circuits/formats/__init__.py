@@ -1,4 +1,7 @@
-"""Circuits on disk: one small module for each file format, and what every format becomes, a `CircuitGraph`."""
+"""Circuits on disk: one small module for each file format; every format is read into a `CircuitGraph`.
+
+Start with `files.py`; `seam.py` says what a format's module offers, `registry.py` lists them.
+"""
 
 from eics.circuits.cuts import Dropped, cut, prune
 from eics.circuits.file_graph import CircuitGraph, ModelShape

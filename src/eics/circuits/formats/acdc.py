@@ -1,22 +1,30 @@
 """ACDC: `.pth`, a dict of flags by (receiver, index, sender, index), and `edges.pkl`, a list of such keys with effects.
 
-Receiver first. An index is `(None, None, 3)` for head 3, or ACDC's `TorchIndex` that holds such a tuple.
+An index is `(None, None, 3)` for head 3, or ACDC's `TorchIndex`, which holds such a tuple.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from eics.circuits.file_graph import CircuitGraph
 from eics.circuits.formats.content import Content
-from eics.circuits.formats.hooks import Hook, joined, last_layer, parse_hook
-from eics.circuits.formats.merge import Merged
+from eics.circuits.formats.hooks import Hook, edge_between, last_layer, parse_hook
 from eics.circuits.formats.safe_pickle import Inert
 from eics.circuits.formats.seam import Reader
-from eics.circuits.graph import Edge, Node
+from eics.circuits.formats.shared import EMBEDDINGS, Merged
+from eics.circuits.graph import Node
 from eics.errors import CircuitError
 
 FLAGS, EFFECTS = "acdc-pth", "acdc-edges"
-Row = tuple[Any, float | None, bool]
+_Key = tuple[str, int | None, str, int | None]  # receiver, its head, sender, its head
+
+
+class _Row(NamedTuple):
+    key: _Key
+    sender: Hook
+    receiver: Hook
+    effect: float | None
+    flag: bool
 
 
 def matches_flags(content: Content) -> bool:
@@ -33,63 +41,55 @@ def matches_effects(content: Content) -> bool:
 
 
 def read_flags(content: Content) -> CircuitGraph:
-    """Reads flags: every edge that the file names, and which of them are kept."""
-    rows: list[Row] = []
+    """Reads every edge in the file, and which of them are kept."""
+    rows = []
     for key, flag in content.value.items():
         if not isinstance(flag, bool):
-            raise CircuitError(f"must say true or false of each edge. {_shown(key)} has {str(flag)[:40]!r}.")
-        rows.append((key, None, flag))
+            raise CircuitError(f"must map each edge to true or false. {_shown(key)} has {str(flag)[:40]!r}.")
+        rows.append(_row(key, None, flag))
     return _graph(rows, FLAGS)
 
 
 def read_effects(content: Content) -> CircuitGraph:
     """Reads effects as scores; every edge in such a file is in the circuit."""
-    rows: list[Row] = []
-    for place, item in enumerate(content.value):
+    rows = []
+    for index, item in enumerate(content.value):
         if not isinstance(item, tuple | list) or len(item) != 2:
-            raise CircuitError(f"must be a list of (edge, effect). Item {place} is {str(item)[:80]!r}.")
+            raise CircuitError(f"must be a list of (edge, effect). Item {index} is {str(item)[:80]!r}.")
         key, effect = item
         if effect is not None and (isinstance(effect, bool) or not isinstance(effect, int | float)):
-            raise CircuitError(f"must have numbers as effects. Item {place} has {str(effect)[:40]!r}.")
-        rows.append((key, effect, True))
+            raise CircuitError(f"must have numbers as effects. Item {index} has {str(effect)[:40]!r}.")
+        rows.append(_row(key, effect, True))
     return _graph(rows, EFFECTS)
 
 
-def _graph(rows: Iterable[Row], name: str) -> CircuitGraph:
-    merged, inside, closed = Merged(), 0, set()
-    parsed = [(*_hooks(key), effect, flag, key) for key, effect, flag in rows]
-    for sender, receiver, _, flag, _ in parsed:
-        if sender.node == receiver.node:
-            inside += 1
-            if not flag:
-                closed.add((receiver.node, sender.port or receiver.port))
-    seen: set[tuple[str, ...]] = set()
-    shut = 0
-    for sender, receiver, effect, flag, key in parsed:
-        edge = joined(sender, receiver, _shown(key))
-        if edge is None:
-            continue
-        if (raw := _raw(key)) in seen:
-            raise CircuitError(f"must give each edge once. {_shown(key)} came twice: remove one of them.")
-        seen.add(raw)
-        shut += flag and (edge.target, edge.port) in closed
-        merged.add(edge, effect, flag and (edge.target, edge.port) not in closed)
-    edges = tuple(merged.edges)
-    _check_last(parsed, edges)
-    notes = merged.notes("token and position embeddings are one node, input.")
-    if inside:
-        notes += (f"{inside} edges inside nodes were contracted: they join no two nodes.",)
-    if shut:
-        notes += (f"{shut} edges into a port that the file cuts off inside its node are not kept.",)
-    kept = merged.kept if name == FLAGS else None
-    return CircuitGraph(edges, scores=merged.scores, kept=kept, format=name, notes=notes)
+def _graph(rows: list[_Row], format: str) -> CircuitGraph:
+    inside = [row for row in rows if row.sender.node == row.receiver.node]
+    closed = {(row.receiver.node, row.sender.port or row.receiver.port) for row in inside if not row.flag}
+    merged, seen, cut_off = Merged(), set(), 0
+    for row in rows:
+        edge = edge_between(row.sender, row.receiver, _written(row.key))
+        if edge is not None:
+            if row.key in seen:
+                raise CircuitError(f"must give each edge once. {_written(row.key)} came twice: remove one of them.")
+            seen.add(row.key)
+        is_closed = edge is not None and (edge.target, edge.port) in closed
+        cut_off += row.flag and is_closed
+        merged.add(edge, row.effect, row.flag and not is_closed)
+    _check_readout(rows, {name for edge in merged.edges for name in edge[:2]})
+    notes = merged.notes(EMBEDDINGS)
+    if cut_off:
+        notes += (f"{cut_off} edges into a port that the file cuts off inside its node are not kept.",)
+    kept = merged.kept if format == FLAGS else None
+    return CircuitGraph(tuple(merged.edges), scores=merged.scores, kept=kept, format=format, notes=notes)
 
 
-def _hooks(key: Any) -> tuple[Hook, Hook]:
+def _row(key: Any, effect: float | None, flag: bool) -> _Row:
     if not _is_key(key):
         raise CircuitError(f"must name edges by (receiver, index, sender, index). Got {_shown(key)}.")
-    receiver, receiver_index, sender, sender_index = key
-    return parse_hook(sender, _head(sender_index)), parse_hook(receiver, _head(receiver_index))
+    receiver, receiver_head, sender, sender_head = key[0], _head(key[1]), key[2], _head(key[3])
+    hooks = parse_hook(sender, sender_head), parse_hook(receiver, receiver_head)
+    return _Row((receiver, receiver_head, sender, sender_head), *hooks, effect, flag)
 
 
 def _is_key(key: Any) -> bool:
@@ -97,7 +97,7 @@ def _is_key(key: Any) -> bool:
 
 
 def _head(index: Any) -> int | None:
-    """The head that an index picks: the third entry, where there is one."""
+    """The head that an index selects: its third entry, if it has one."""
     entries = getattr(index, "hashable_tuple", None) if isinstance(index, Inert) else index
     if entries is None:
         return None
@@ -109,20 +109,23 @@ def _head(index: Any) -> int | None:
     return head
 
 
-def _check_last(parsed: Iterable[tuple[Hook, Hook, Any, Any, Any]], edges: tuple[Edge, ...]) -> None:
-    """`blocks.L.hook_resid_post` is the read-out only where L is the last layer."""
-    ends = {layer for *_, key in parsed if (layer := last_layer(key[0])) is not None}
-    layers = [layer for edge in edges for name in edge[:2] if (layer := Node.parse(name).layer) is not None]
+def _check_readout(rows: Iterable[_Row], nodes: Iterable[str]) -> None:
+    """`blocks.L.hook_resid_post` is the read-out only if L is the last layer."""
+    ends = {layer for row in rows if (layer := last_layer(row.key[0])) is not None}
+    layers = [layer for name in nodes if (layer := Node.parse(name).layer) is not None]
     if len(ends) > 1 or (ends and max(layers, default=0) > min(ends)):
-        raise CircuitError(f"must read out after the last layer. Got blocks.{min(ends)}.hook_resid_post before others.")
-
-
-def _raw(key: Any) -> tuple[str, ...]:
-    return (key[0], str(_head(key[1])), key[2], str(_head(key[3])))
+        raise CircuitError(
+            f"must read out after the last layer. Got blocks.{min(ends)}.hook_resid_post before other layers."
+        )
 
 
 def _shown(key: Any) -> str:
-    return f"{key[2]}[{_head(key[3])}]->{key[0]}[{_head(key[1])}]" if _is_key(key) else repr(key)[:80]
+    return _written((key[0], _head(key[1]), key[2], _head(key[3]))) if _is_key(key) else repr(key)[:80]
+
+
+def _written(key: _Key) -> str:
+    receiver, receiver_head, sender, sender_head = key
+    return f"{sender}[{sender_head}]->{receiver}[{receiver_head}]"
 
 
 FLAGS_READER = Reader(FLAGS, "ACDC .pth", matches_flags, read_flags)

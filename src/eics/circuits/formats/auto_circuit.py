@@ -1,8 +1,8 @@
-"""auto-circuit (`.pkl`): {destination: tensor of scores}, the last axis over sources in the order of the model.
+"""auto-circuit (`.pkl`): {destination: tensor of scores}, with the sources on the last axis, in the model's order.
 
 Destinations are hook names (`blocks.1.hook_q_input`, one row for each head) or auto-circuit's own (`A1.2.Q`, `MLP 3`,
-`Resid End`). Sources: `Resid Start`, then layer by layer the heads `A0.1` and `MLP 0`. Where a file scores token
-positions one by one, the first axis is the position; an edge gets the sum.
+`Resid End`). Sources are `Resid Start`, then layer by layer the heads `A0.1` and `MLP 0`. If a file scores token
+positions separately, they are the first axis; an edge gets the sum over them.
 """
 
 import re
@@ -12,9 +12,9 @@ from typing import Any
 from eics.circuits.file_graph import CircuitGraph, ModelShape
 from eics.circuits.formats.content import Content
 from eics.circuits.formats.hooks import last_layer, parse_hook
-from eics.circuits.formats.merge import some
 from eics.circuits.formats.seam import Reader
 from eics.circuits.graph import Edge, Node
+from eics.circuits.names import shorten
 from eics.errors import CircuitError
 
 NAME = "auto-circuit"
@@ -23,13 +23,17 @@ _ONE_HEAD = re.compile(r"A(?P<layer>\d+)\.(?P<head>\d+)(\.[QKV])?")
 
 
 def matches(content: Content) -> bool:
-    """A dict of tensors by such names, maybe inside dicts of tasks and algorithms."""
-    return content.what in ("pickle", "torch") and isinstance(content.value, dict) and _is_scores(_first(content.value))
+    """A dict of tensors by such names, perhaps inside dicts of tasks and algorithms."""
+    return (
+        content.what in ("pickle", "torch")
+        and isinstance(content.value, dict)
+        and _is_scores(_innermost(content.value))
+    )
 
 
 def read(content: Content) -> CircuitGraph:
-    """Reads the scores of all edges; the file does not say which are kept."""
-    tables = {name: tensor.double() for name, tensor in _only(content.value).items()}
+    """Reads the scores of all edges; the file marks none as kept."""
+    tables = {name: tensor.double() for name, tensor in _single_table(content.value).items()}
     plan = _plan(tables)
     scores: dict[Edge, float] = {}
     for name, tensor in tables.items():
@@ -47,26 +51,26 @@ def read(content: Content) -> CircuitGraph:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What the tensors' shapes say about the model."""
+    """The model's shape, inferred from the tensors, and whether the scores are by position."""
 
     shape: ModelShape
     mlps: bool
     by_position: bool
 
     def sources(self, target: str) -> list[str]:
-        """The nodes that write before this one reads."""
+        """The nodes that write before the target reads."""
         node = Node.parse(target)
         layers = self.shape.n_layers if node.layer is None else node.layer
-        found = ["input"]
+        names = ["input"]
         for layer in range(layers):
-            found += [f"a{layer}.h{head}" for head in range(self.shape.n_heads)] + [f"m{layer}"] * self.mlps
+            names += [f"a{layer}.h{head}" for head in range(self.shape.n_heads)] + [f"m{layer}"] * self.mlps
         if node.layer is not None and node.head is None and not self.shape.parallel_attn_mlp:
-            found += [f"a{layers}.h{head}" for head in range(self.shape.n_heads)]
-        return found
+            names += [f"a{layers}.h{head}" for head in range(self.shape.n_heads)]
+        return names
 
 
-def _first(value: Any) -> Any:
-    """Goes down into dicts of tasks and algorithms."""
+def _innermost(value: Any) -> Any:
+    """The first table inside dicts of tasks and algorithms."""
     for _ in range(2):
         inner = next(iter(value.values()), None)
         if not isinstance(inner, dict):
@@ -81,33 +85,32 @@ def _is_scores(value: Any) -> bool:
     return bool(value) and all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in value.items())
 
 
-def _only(value: Any) -> dict[str, Any]:
-    """The one table of scores in the file; where it holds several, says which."""
+def _single_table(value: Any) -> dict[str, Any]:
+    """The only table of scores in the file; if there are several, an error lists them."""
     for _ in range(2):
         if all(isinstance(inner, dict) for inner in value.values()):
             if len(value) > 1:
-                names = some(map(str, value))
                 raise CircuitError(
-                    f"must hold the scores of one task and algorithm. It holds {names}: save one of them."
+                    f"must hold the scores of one task and algorithm. It holds {shorten(value)}: save one of them."
                 )
             value = next(iter(value.values()))
     if not _is_scores(value):
         raise CircuitError("must hold a dict of tensors by destination.")
-    found: dict[str, Any] = value
-    return found
+    table: dict[str, Any] = value
+    return table
 
 
 def _plan(tables: dict[str, Any]) -> _Plan:
     end = next((name for name in tables if name == "Resid End" or last_layer(name) is not None), None)
     if end is None:
-        raise CircuitError("must score the read-out: 'Resid End' or blocks.<last>.hook_resid_post. It is not there.")
+        raise CircuitError("must score the read-out: 'Resid End' or blocks.<last>.hook_resid_post. It does not.")
     by_position = tables[end].dim() == 2
     heads = max(map(_heads, tables, tables.values(), [by_position] * len(tables)))
     layers = 1 + max(layer for name in tables if (layer := _layer(name)) is not None)
     mlp = {Node.parse(node).layer: name for name in tables if (node := parse_hook(name, 0).node).startswith("m")}
     parallel = bool(mlp) and tables[mlp[min(mlp, key=lambda layer: layer or 0)]].shape[-1] == 1
     columns = 1 + layers * (heads + bool(mlp))
-    # before any list of that length is made: names can claim any number of layers
+    # checked before any list of that length is built: names can claim any number of layers
     if tables[end].shape[-1] != columns:
         raise CircuitError(
             f"must score {columns} sources of {end}: input, then {heads} heads{' and an MLP' * bool(mlp)} in each of "
@@ -119,7 +122,7 @@ def _plan(tables: dict[str, Any]) -> _Plan:
 def _heads(name: str, tensor: Any, by_position: bool) -> int:
     if match := _ONE_HEAD.fullmatch(name):
         return int(match["head"]) + 1
-    one_head = tensor.dim() == 1 + by_position  # auto-circuit drops the axis of heads where there is one
+    one_head = tensor.dim() == 1 + by_position  # auto-circuit drops the axis of heads if there is one head
     return tensor.shape[-2] if _BY_HEAD.fullmatch(name) and not one_head else 1
 
 
@@ -130,14 +133,14 @@ def _layer(name: str) -> int | None:
 
 
 def _rows(name: str, tensor: Any, plan: _Plan) -> list[list[float]]:
-    """One row of scores for each head of the destination, or one."""
+    """A row of scores for each head of the destination, or a single row."""
     if plan.by_position:
         tensor = tensor.sum(0)
     if tensor.dim() == 1:
         tensor = tensor[None]
-    wanted = plan.shape.n_heads if _BY_HEAD.fullmatch(name) else 1
-    if tensor.dim() != 2 or tensor.shape[0] != wanted:
-        raise CircuitError(f"must have {wanted} rows of scores of {name}. Got shape {tuple(tensor.shape)}.")
+    count = plan.shape.n_heads if _BY_HEAD.fullmatch(name) else 1
+    if tensor.dim() != 2 or tensor.shape[0] != count:
+        raise CircuitError(f"must have {count} rows of scores for {name}. Got shape {tuple(tensor.shape)}.")
     rows: list[list[float]] = tensor.tolist()
     return rows
 

@@ -1,4 +1,4 @@
-"""A file's content, parsed once by what it is, not by its name: JSON, XML, text, a torch archive or a pickle."""
+"""A file's content, recognised by what it is, not by its name: JSON, XML, text, a torch archive or a pickle."""
 
 import json
 from collections import Counter
@@ -17,14 +17,14 @@ What = Literal["json", "xml", "text", "torch", "pickle"]
 
 @dataclass(frozen=True)
 class Content:
-    """What a file holds: `value` is the parsed JSON, the text, or the unpickled objects."""
+    """A parsed file: `value` is the JSON value, the text (also of XML), or the unpickled objects."""
 
     what: What
     value: Any
 
 
 def read_content(path: Path) -> Content:
-    """Reads and parses a file; refuses one that is too large, before reading it, or that cannot be parsed."""
+    """Reads and parses a file; refuses one that is too large (before reading it) or cannot be parsed."""
     if not path.is_file():  # a device or a pipe may never end
         raise CircuitError(f"must be a readable file. {'Not a plain file' if path.exists() else 'No such file'}.")
     with path.open("rb") as file:
@@ -32,13 +32,13 @@ def read_content(path: Path) -> Content:
         binary = head[:2] == b"PK" or head[:1] == b"\x80"
         limit, size = MAX_BINARY if binary else MAX_TEXT, path.stat().st_size
         if size > limit:
-            raise CircuitError(f"must be at most {limit >> 20} MB. It has {size >> 20} MB: is it a circuit?")
+            raise CircuitError(f"must be at most {limit >> 20} MB. It has {size >> 20} MB: is it really a circuit?")
         data = head + file.read(limit)
     return parse(data)
 
 
 def parse(data: bytes) -> Content:
-    """Recognises and parses bytes."""
+    """Parses bytes by what they look like."""
     if is_torch(data):
         return Content("torch", load_torch(data))
     if data[:1] == b"\x80":
@@ -46,7 +46,9 @@ def parse(data: bytes) -> Content:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise CircuitError(f"must be UTF-8 text, a torch archive or a pickle. Byte {error.start} is none.") from None
+        raise CircuitError(
+            f"must be UTF-8 text, a torch archive or a pickle. Byte {error.start} fits none of them."
+        ) from None
     start = text.lstrip()[:1]
     if start and start in "{[":
         return Content("json", _json(text))
@@ -65,11 +67,11 @@ def _json(text: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise CircuitError(f"must give each key of a JSON object once. {_short(twice)} came twice: remove one of them.")
-    return found
+    return unique
 
 
 def _short(name: str) -> str:

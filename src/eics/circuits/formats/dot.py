@@ -15,14 +15,15 @@ def write(graph: CircuitGraph) -> tuple[str, tuple[str, ...]]:
     lines = ["digraph circuit {", " rankdir=BT;"]
     lines += [f" {_quoted(name)} [shape={_SHAPES[Node.parse(name).kind]}];" for name in circuit.order]
     for edge in circuit.edges:
-        said = [f"label={_quoted(edge.port)}"] if edge.port else []
+        attributes = [f"label={_quoted(edge.port)}"] if edge.port else []
         if edge in circuit.scores:
             score = circuit.scores[edge]
             width = 0.5 + 3.5 * abs(score) / largest if largest else 0.5
-            said += [f"score={_quoted(repr(score))}", f"penwidth={width:.2f}"]
-        lines.append(f" {_quoted(edge.source)} -> {_quoted(edge.target)}" + (f" [{', '.join(said)}];" if said else ";"))
-    left = len(graph.edges) - len(circuit.edges)
-    notes = (f"DOT draws the kept edges: {left} others were left out.",) if left else ()
+            attributes += [f"score={_quoted(repr(score))}", f"penwidth={width:.2f}"]
+        suffix = f" [{', '.join(attributes)}]" if attributes else ""
+        lines.append(f" {_quoted(edge.source)} -> {_quoted(edge.target)}{suffix};")
+    left_out = len(graph.edges) - len(circuit.edges)
+    notes = (f"DOT draws the kept edges: {left_out} others were left out.",) if left_out else ()
     return "\n".join([*lines, "}"]) + "\n", notes
 
 

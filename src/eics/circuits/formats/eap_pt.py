@@ -1,13 +1,13 @@
-"""EAP-IG (`.pt`): scores and flags as matrices, rows `src_nodes`, columns `dst_nodes`."""
+"""EAP-IG (`.pt`): scores and flags as matrices, `src_nodes` by `dst_nodes`."""
 
 from typing import Any
 
 from eics.circuits.file_graph import CircuitGraph, ModelShape
 from eics.circuits.formats.content import Content
 from eics.circuits.formats.eap_json import check_nodes, shape_of
-from eics.circuits.formats.merge import some
 from eics.circuits.formats.seam import Reader
 from eics.circuits.graph import Edge, Node
+from eics.circuits.names import shorten
 from eics.errors import CircuitError
 
 NAME = "eap-pt"
@@ -21,10 +21,10 @@ def matches(content: Content) -> bool:
 
 
 def read(content: Content) -> CircuitGraph:
-    """Reads the edges that the model can have; the matrices have cells for all others too."""
+    """Reads the edges that exist in the model; the matrices also have cells for pairs that are not edges."""
     value = content.value
     if missing := _KEYS - value.keys():
-        raise CircuitError(f"must be a whole EAP-IG file. It lacks {some(sorted(missing))}.")
+        raise CircuitError(f"must be a complete EAP-IG file. It lacks {shorten(sorted(missing))}.")
     sources, targets = _names(value, "src_nodes"), _names(value, "dst_nodes")
     shape = shape_of(value["cfg"] if isinstance(value["cfg"], dict) else {})
     size = (len(sources), len(targets))
@@ -60,36 +60,36 @@ def _names(value: dict[str, Any], key: str) -> list[str]:
 def _rows(value: dict[str, Any], key: str, size: tuple[int, ...]) -> Any:
     import torch
 
-    found = value[key]
-    if not isinstance(found, torch.Tensor) or tuple(found.shape[: len(size)]) != size:
-        shape = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
+    tensor = value[key]
+    if not isinstance(tensor, torch.Tensor) or tuple(tensor.shape[: len(size)]) != size:
+        shape = tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else type(tensor).__name__
         raise CircuitError(f"must have a tensor {key} of shape {size}. Got {shape}.")
-    return found.tolist()
+    return tensor.tolist()
 
 
 def _exists(edge: Edge, shape: ModelShape) -> bool:
     source, target = Node.parse(edge.source), Node.parse(edge.target)
     if source.rank is None or target.rank is None:
-        shape.check_node(edge.source if source.rank is None else edge.target)  # says what is wrong with it
+        shape.check_node(edge.source if source.rank is None else edge.target)  # raises the error that explains it
         return False
     beside = shape.parallel_attn_mlp and source.layer is not None and source.layer == target.layer
     return source.rank < target.rank and not beside
 
 
 def _node_attributes(value: dict[str, Any], sources: list[str]) -> dict[str, dict[str, Any]]:
-    """In the names of their JSON: in_graph, score, neurons, neurons_scores."""
+    """Named as in their JSON: in_graph, score, neurons, neurons_scores."""
     named = {
         "nodes_in_graph": "in_graph",
         "nodes_scores": "score",
         "neurons_in_graph": "neurons",
         "neurons_scores": "neurons_scores",
     }
-    found: dict[str, dict[str, Any]] = {name: {} for name in sources}
+    attributes: dict[str, dict[str, Any]] = {name: {} for name in sources}
     for key, name in named.items():
         if value.get(key) is not None:
-            for source, said in zip(sources, _rows(value, key, (len(sources),)), strict=True):
-                found[source][name] = bool(said) if name == "in_graph" else said
-    return found
+            for source, row in zip(sources, _rows(value, key, (len(sources),)), strict=True):
+                attributes[source][name] = bool(row) if name == "in_graph" else row
+    return attributes
 
 
 READER = Reader(NAME, "EAP-IG .pt", matches, read)

@@ -5,44 +5,42 @@ from pathlib import Path
 
 from eics.circuits.file_graph import CircuitGraph
 from eics.circuits.formats.content import Content, read_content
-from eics.circuits.formats.merge import some
 from eics.circuits.formats.mib import circuit_in
 from eics.circuits.formats.registry import READERS, WRITERS
 from eics.circuits.formats.seam import Writer
+from eics.circuits.names import shorten
 from eics.errors import CircuitError, OptionError
 
-_MANY = 2000  # scored edges that are more likely a whole model than a circuit
+_MANY = 2000  # this many scored edges are more likely a whole model than a circuit
 
 
 def read_graph(path: str | Path) -> CircuitGraph:
-    """Reads a circuit file, or a folder that holds one, in any format, recognised from its content.
+    """Reads a circuit file, or a folder with one, in any format, recognised by its content.
 
-    Nothing in the file is executed. What is wrong with it is said in one line that names the file and the place.
+    Nothing in the file is executed. An error is one line that names the file and what in it is wrong.
     """
-    path, inside = Path(path), None
+    path = Path(path)
+    file = path
     try:
         if path.is_dir():
-            inside = circuit_in(path)
-        content = read_content(inside or path)
-        graph = _recognised(content)
+            file = circuit_in(path)
+        graph = _parse(read_content(file))
     except CircuitError as error:
-        raise CircuitError(f"The circuit file {str(inside or path)!r} {_sentence(str(error))}") from None
+        raise CircuitError(f"The circuit file {str(file)!r} {_sentence(str(error))}") from None
     except OSError as error:
-        raise CircuitError(f"The circuit file {str(inside or path)!r} must be readable: {error.strerror}.") from None
+        raise CircuitError(f"The circuit file {str(file)!r} must be readable: {error.strerror}.") from None
     if graph.kept is None and len(graph.scores) > _MANY:
-        note = (
-            f"The file scores {len(graph.scores)} edges and does not say which are kept: all are, until you cut them."
-        )
-        graph = graph.with_notes(note)
-    return graph if inside is None else replace(graph, metadata=graph.metadata | {"file": inside.name})
+        note = f"The file scores {len(graph.scores)} edges but marks none as kept: all are, until you cut them."
+        graph = replace(graph, notes=(*graph.notes, note))
+    return graph if file is path else replace(graph, metadata=graph.metadata | {"file": file.name})
 
 
 def write_graph(graph: CircuitGraph, path: str | Path, format: str | None = None) -> tuple[str, ...]:
-    """Writes a circuit file and gives sentences about what the format could not hold.
+    """Writes a circuit file and returns sentences about what the format cannot hold.
 
     Args:
         graph: what to write.
-        path: where; its ending chooses the format where `format` does not.
+        path: where to write; its ending chooses the format unless `format` does.
         format: one of `eics.circuits.formats.registry.WRITERS`.
     """
     text, notes = writer_for(path, format).write(graph)
@@ -51,7 +49,7 @@ def write_graph(graph: CircuitGraph, path: str | Path, format: str | None = None
 
 
 def writer_for(path: str | Path, format: str | None = None) -> Writer:
-    """The writer by its name, or by the ending of a file name."""
+    """The writer for a format, or for the ending of a file name."""
     if format is not None:
         if format not in WRITERS:
             raise OptionError.of("format", f"one of {', '.join(WRITERS)}", format)
@@ -64,23 +62,23 @@ def writer_for(path: str | Path, format: str | None = None) -> Writer:
     raise OptionError(f"The file name must end in {endings}, or a format must be named. Got {str(path)!r}.")
 
 
-def _recognised(content: Content) -> CircuitGraph:
+def _parse(content: Content) -> CircuitGraph:
     for reader in READERS:
         if reader.matches(content):
             return reader.read(content)
-    known = "; ".join(reader.about for reader in READERS)
-    raise CircuitError(f"must be in a known format: {known}. It is {_described(content)}.")
+    formats = "; ".join(reader.about for reader in READERS)
+    raise CircuitError(f"must be in a known format: {formats}. It is {_described(content)}.")
 
 
 def _described(content: Content) -> str:
     value = content.value
     if isinstance(value, dict):
-        return f"{content.what} with keys {some(str(key)[:40] for key in value) or 'none'}"
+        return f"{content.what} with keys {shorten(str(key)[:40] for key in value) or 'none'}"
     if isinstance(value, list):
         return f"{content.what}, a list of {len(value)}"
     return f"{content.what} that begins {str(value)[:40]!r}"
 
 
 def _sentence(reason: str) -> str:
-    """A reader's reason goes on from the file's name; the graph's own is a sentence of its own."""
-    return reason if reason.split(" ", 1)[0] in ("must", "has", "holds") else f"is no circuit. {reason}"
+    """Errors of readers continue after the file's name; those of the graph are sentences of their own."""
+    return reason if reason.split(" ", 1)[0] in ("must", "has", "holds") else f"is not a circuit. {reason}"

@@ -9,6 +9,7 @@ from eics.circuits.file_graph import CircuitGraph, ModelShape
 from eics.circuits.formats.content import Content
 from eics.circuits.formats.jsonsafe import json_safe, scalars
 from eics.circuits.formats.seam import Reader, Writer
+from eics.circuits.formats.shared import kept_by_flags
 from eics.circuits.formats.table import lost
 from eics.circuits.graph import Edge
 from eics.errors import CircuitError
@@ -22,12 +23,12 @@ _READ |= {"int": int, "long": int, "float": float, "double": float, "string": st
 
 
 def matches(content: Content) -> bool:
-    """XML that says graphml early on."""
+    """XML with a graphml element near its beginning."""
     return content.what == "xml" and "<graphml" in content.value[:4096]
 
 
 def read(content: Content) -> CircuitGraph:
-    """Reads a directed graph. A file with a document type or entities is refused unread: they can grow without end."""
+    """Reads a directed graph; refuses a document type or entities before parsing, since they can grow without bound."""
     if re.search(r"<!\s*(DOCTYPE|ENTITY)", content.value, re.IGNORECASE):
         raise CircuitError("must be GraphML without a document type or entities. Remove them.")
     try:
@@ -44,7 +45,7 @@ def read(content: Content) -> CircuitGraph:
 
 
 def write(graph: CircuitGraph) -> tuple[str, tuple[str, ...]]:
-    """Writes nodes and edges, with what is said of them where it fits an attribute."""
+    """Writes nodes and edges, with those of their attributes that GraphML can hold."""
     root = ElementTree.Element("graphml", xmlns=_SPACE)
     keys: dict[tuple[str, str, str], str] = {}
     body = ElementTree.Element("graph", edgedefault="directed")
@@ -55,40 +56,38 @@ def write(graph: CircuitGraph) -> tuple[str, tuple[str, ...]]:
     }
     if any(more.values()):
         text = json.dumps(json_safe({key: value for key, value in more.items() if value}), allow_nan=False)
-        _say(body, keys, "graph", {"eics": text})
-    names = dict.fromkeys([*graph.nodes, *graph.node_attributes])
-    for name in names:
+        _add_data(body, keys, "graph", {"eics": text})
+    for name in dict.fromkeys([*graph.nodes, *graph.node_attributes]):
         node = ElementTree.SubElement(body, "node", id=_clean(name))
-        _say(node, keys, "node", scalars(graph.node_attributes.get(name, {})))
-    for place, edge in enumerate(graph.edges):
-        ends = {"id": f"e{place}", "source": _clean(edge.source), "target": _clean(edge.target)}
-        _say(ElementTree.SubElement(body, "edge", ends), keys, "edge", _said(graph, edge))
-    for (what, name, kind), key in keys.items():
-        said = {"id": key, "for": what, "attr.name": name, "attr.type": kind}
-        ElementTree.SubElement(root, "key", said)
+        _add_data(node, keys, "node", scalars(graph.node_attributes.get(name, {})))
+    for index, edge in enumerate(graph.edges):
+        ends = {"id": f"e{index}", "source": _clean(edge.source), "target": _clean(edge.target)}
+        _add_data(ElementTree.SubElement(body, "edge", ends), keys, "edge", _edge_data(graph, edge))
+    for (owner, name, kind), key in keys.items():
+        ElementTree.SubElement(root, "key", {"id": key, "for": owner, "attr.name": name, "attr.type": kind})
     root.append(body)
     ElementTree.indent(root, " ")
-    notes = lost(graph, "GraphML", shape=False)
-    if any(scalars(said) != said for said in graph.node_attributes.values()):
+    notes = lost(graph, "GraphML", edges_only=False)
+    if any(scalars(values) != values for values in graph.node_attributes.values()):
         notes += ("GraphML has no place for lists among attributes of nodes: left out.",)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n", notes
 
 
-def _said(graph: CircuitGraph, edge: Edge) -> dict[str, Any]:
-    said: dict[str, Any] = {"port": edge.port} if edge.port else {}
+def _edge_data(graph: CircuitGraph, edge: Edge) -> dict[str, Any]:
+    values: dict[str, Any] = {"port": edge.port} if edge.port else {}
     if edge in graph.scores:
-        said["score"] = float(graph.scores[edge])
+        values["score"] = float(graph.scores[edge])
     if graph.kept is not None:
-        said["in_graph"] = edge in graph.kept
-    return said | scalars(graph.edge_attributes.get(edge, {}))
+        values["in_graph"] = edge in graph.kept
+    return values | scalars(graph.edge_attributes.get(edge, {}))
 
 
-def _say(element: ElementTree.Element, keys: dict[tuple[str, str, str], str], what: str, said: dict[str, Any]) -> None:
-    for name, value in said.items():
-        key = keys.setdefault((what, _clean(name), _TYPES[type(value)]), f"d{len(keys)}")
-        text = (
-            str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, float) else str(value)
-        )
+def _add_data(
+    element: ElementTree.Element, keys: dict[tuple[str, str, str], str], owner: str, values: dict[str, Any]
+) -> None:
+    for name, value in values.items():
+        key = keys.setdefault((owner, _clean(name), _TYPES[type(value)]), f"d{len(keys)}")
+        text = str(value).lower() if isinstance(value, bool) else str(value)
         ElementTree.SubElement(element, "data", key=key).text = _clean(text)
 
 
@@ -99,69 +98,67 @@ def _graph(element: ElementTree.Element, keys: dict[str, tuple[str, str]]) -> Ci
         if name in nodes:
             raise CircuitError(f"must give each node once. {name!r} came twice.")
         nodes[name] = _data(node, keys, f"node {name!r}")
-    edges = [_edge(edge, keys, nodes, place) for place, edge in enumerate(_all(element, "edge"))]
-    flags = {edge: said.pop("in_graph") for edge, said in edges if "in_graph" in said}
-    if flags and len(flags) < len({edge for edge, _ in edges}):
-        raise CircuitError("must say in_graph of every edge, or of none.")
-    scores = {edge: said.pop("score") for edge, said in edges if "score" in said}
+    edges = [_edge(edge, keys, nodes, index) for index, edge in enumerate(_all(element, "edge"))]
+    flags = {edge: values.pop("in_graph") for edge, values in edges if "in_graph" in values}
+    scores = {edge: values.pop("score") for edge, values in edges if "score" in values}
     more = _more(_data(element, keys, "the graph").get("eics"))
     return CircuitGraph(
         tuple(edge for edge, _ in edges),
         scores=scores,
-        kept=frozenset(edge for edge, flag in flags.items() if flag) if flags else None,
+        kept=kept_by_flags([edge for edge, _ in edges], flags),
         shape=more["shape"],
         positions=more["positions"],
-        node_attributes={name: said for name, said in nodes.items() if said},
-        edge_attributes={edge: said for edge, said in edges if said},
+        node_attributes={name: values for name, values in nodes.items() if values},
+        edge_attributes={edge: values for edge, values in edges if values},
         metadata=more["metadata"],
         format=NAME,
     )
 
 
 def _edge(
-    element: ElementTree.Element, keys: dict[str, tuple[str, str]], nodes: dict[str, Any], place: int
+    element: ElementTree.Element, keys: dict[str, tuple[str, str]], nodes: dict[str, Any], index: int
 ) -> tuple[Edge, dict[str, Any]]:
     ends = [element.get(end, "") for end in ("source", "target")]
     for name in ends:
         if name not in nodes:
-            raise CircuitError(f"must have edges between its nodes. Edge {place} names {name[:80]!r}.")
-    said = _data(element, keys, f"edge {place}")
-    if "score" not in said and isinstance(said.get("weight"), float):
-        said["score"] = said.pop("weight")  # as networkx and Gephi call it
-    if not isinstance(said.get("in_graph", True), bool):
-        raise CircuitError(f"must have booleans as in_graph. Edge {place} has {said['in_graph']!r}.")
-    return Edge(ends[0], ends[1], said.pop("port", None) or None), said
+            raise CircuitError(f"must have edges between its nodes. Edge {index} names {name[:80]!r}.")
+    values = _data(element, keys, f"edge {index}")
+    if "score" not in values and isinstance(values.get("weight"), float):
+        values["score"] = values.pop("weight")  # the name that networkx and Gephi use
+    if not isinstance(values.get("in_graph", True), bool):
+        raise CircuitError(f"must have booleans as in_graph. Edge {index} has {values['in_graph']!r}.")
+    return Edge(ends[0], ends[1], values.pop("port", None) or None), values
 
 
 def _data(element: ElementTree.Element, keys: dict[str, tuple[str, str]], where: str) -> dict[str, Any]:
-    said = {}
+    values = {}
     for data in element:
         if _tag(data) == "data":
             name, kind = keys.get(data.get("key", ""), (data.get("key", ""), "string"))
             try:
-                said[name] = _READ[kind](data.text or "")
+                values[name] = _READ[kind](data.text or "")
             except (KeyError, ValueError):
                 raise CircuitError(
                     f"must have a {kind} as {name} of {where}. Got {(data.text or '')[:40]!r}."
                 ) from None
-    return said
+    return values
 
 
 def _more(text: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"shape": None, "positions": {}, "metadata": {}}
+    more: dict[str, Any] = {"shape": None, "positions": {}, "metadata": {}}
     try:
-        found |= json.loads(text) if text else {}
-        found["shape"] = ModelShape(**found["shape"]) if found["shape"] else None
+        more |= json.loads(text) if text else {}
+        more["shape"] = ModelShape(**more["shape"]) if more["shape"] else None
     except (TypeError, ValueError, RecursionError) as error:
         raise CircuitError(f"must have JSON as its graph's eics data: {error}.") from None
-    if not isinstance(found["positions"], dict) or not isinstance(found["metadata"], dict):
+    if not isinstance(more["positions"], dict) or not isinstance(more["metadata"], dict):
         raise CircuitError("must have objects of positions and metadata in its graph's eics data.")
-    return found
+    return more
 
 
 def _clean(text: str) -> str:
     if match := _CONTROL.search(text):
-        raise CircuitError(f"GraphML must hold characters that XML knows. Got {match[0]!r} in {text[:40]!r}.")
+        raise CircuitError(f"GraphML must hold characters that XML allows. Got {match[0]!r} in {text[:40]!r}.")
     return text
 
 

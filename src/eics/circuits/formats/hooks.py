@@ -1,7 +1,7 @@
 """TransformerLens hook names, as ACDC, InterpBench and auto-circuit use them, and auto-circuit's own names.
 
-A hook is where a node writes (`blocks.1.attn.hook_result`), where it reads (`blocks.1.hook_q_input`), or inside it
-(`blocks.1.attn.hook_q`). Edges between hooks of one node are no edges of a circuit.
+A hook sits where a node writes (`blocks.1.attn.hook_result`), where it reads (`blocks.1.hook_q_input`), or inside it
+(`blocks.1.attn.hook_q`). Edges between hooks of the same node are not edges of a circuit.
 """
 
 import re
@@ -12,7 +12,7 @@ from eics.errors import CircuitError
 
 
 class Hook(NamedTuple):
-    """A place in a transformer: the node, the port that it belongs to, and whether it is where the node writes."""
+    """A hook point: its node, its port if it has one, and whether the node writes there."""
 
     node: str
     port: str | None
@@ -30,7 +30,7 @@ _INDEXED = re.compile(r"(?P<name>[^\[\]]+?)(\[(?P<index>[^\[\]]*)\])?")
 
 
 def parse_hook(name: str, head: int | None) -> Hook:
-    """What a hook name and the head that its index picks say.
+    """Parses a hook name; `head` is the head that its index selects.
 
     >>> parse_hook("blocks.1.hook_q_input", 3)
     Hook(node='a1.h3', port='q', writes=False)
@@ -48,13 +48,13 @@ def parse_hook(name: str, head: int | None) -> Hook:
         return Hook(f"a{int(match['layer'])}.h{int(match['head'])}", port, port is None)
     if match := _HEAD.fullmatch(name):
         if head is None:
-            raise CircuitError(f"must say which head it means by {name}: an index such as (None, None, 3) or [3].")
+            raise CircuitError(f"must say which head it means by {name}: add an index such as (None, None, 3) or [3].")
         return Hook(f"a{int(match['layer'])}.h{head}", match["port"], match["out"] is not None)
-    raise CircuitError(f"must name hooks of a transformer. Got {name[:80]!r}: not one that a circuit's nodes have.")
+    raise CircuitError(f"must name hooks of a transformer. Got {name[:80]!r}: no node of a circuit has this hook.")
 
 
 def parse_indexed(text: str) -> Hook:
-    """A hook written with its index: `blocks.1.attn.hook_result[3]`, or `[:, :, 3]`."""
+    """Parses a hook with its index: `blocks.1.attn.hook_result[3]`, or `[:, :, 3]`."""
     match = _INDEXED.fullmatch(text)
     if match is None:
         raise CircuitError(f"must name hooks as name[index]. Got {text[:80]!r}.")
@@ -62,16 +62,16 @@ def parse_indexed(text: str) -> Hook:
     return parse_hook(match["name"], int(numbers[-1]) if numbers else None)
 
 
-def joined(sender: Hook, receiver: Hook, names: str) -> Edge | None:
-    """The edge between two hooks; None where both are of one node."""
+def edge_between(sender: Hook, receiver: Hook, written: str) -> Edge | None:
+    """The edge between two hooks, or None if both belong to the same node; `written` is how an error shows it."""
     if sender.node == receiver.node:
         return None
     if not sender.writes:
-        raise CircuitError(f"must have edges that leave a node where it writes. Got {names}.")
+        raise CircuitError(f"must have edges that leave a node where it writes. Got {written}.")
     return Edge(sender.node, receiver.node, receiver.port)
 
 
 def last_layer(name: str) -> int | None:
-    """The layer after which `blocks.L.hook_resid_post` reads; None for another name."""
+    """The layer L of `blocks.L.hook_resid_post`, or None for any other name."""
     match = _LOGITS.fullmatch(name)
     return int(match["layer"]) if match and match["layer"] else None

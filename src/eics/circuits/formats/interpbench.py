@@ -2,9 +2,9 @@
 
 from eics.circuits.file_graph import CircuitGraph
 from eics.circuits.formats.content import Content
-from eics.circuits.formats.hooks import joined, parse_indexed
-from eics.circuits.formats.merge import Merged, is_pair, pairs_of
+from eics.circuits.formats.hooks import edge_between, parse_indexed
 from eics.circuits.formats.seam import Reader
+from eics.circuits.formats.shared import EMBEDDINGS, Merged, is_pair, pairs_of
 
 NAME = "interpbench"
 
@@ -16,18 +16,12 @@ def matches(content: Content) -> bool:
 
 
 def read(content: Content) -> CircuitGraph:
-    """Reads the pairs; those inside one node are contracted."""
-    merged, inside = Merged(), 0
-    for place, source, target in pairs_of(content.value):
-        edge = joined(parse_indexed(source), parse_indexed(target), f"{source} to {target} (item {place})")
-        if edge is None:
-            inside += 1
-        else:
-            merged.add(edge)
-    notes = merged.notes("token and position embeddings are one node, input.")
-    if inside:
-        notes += (f"{inside} edges inside nodes were contracted: they join no two nodes.",)
-    return CircuitGraph(tuple(merged.edges), format=NAME, notes=notes)
+    """Reads the pairs; those inside a node are contracted."""
+    merged = Merged()
+    for index, source, target in pairs_of(content.value):
+        written = f"{source} to {target} (item {index})"
+        merged.add(edge_between(parse_indexed(source), parse_indexed(target), written))
+    return CircuitGraph(tuple(merged.edges), format=NAME, notes=merged.notes(EMBEDDINGS))
 
 
 READER = Reader(NAME, "InterpBench edges.pkl", matches, read)

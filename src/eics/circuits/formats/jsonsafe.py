@@ -1,11 +1,11 @@
-"""Values that every JSON parser takes."""
+"""Values that every JSON parser accepts."""
 
 from math import isfinite
 from typing import Any
 
 
 def json_safe(value: Any) -> Any:
-    """The same with null for NaN and infinities, which Python writes and JSON does not know."""
+    """The value with null for NaN and infinities, which Python writes but JSON does not allow."""
     if isinstance(value, float) and not isfinite(value):
         return None
     if isinstance(value, dict):
@@ -15,6 +15,6 @@ def json_safe(value: Any) -> Any:
     return value
 
 
-def scalars(said: dict[str, Any]) -> dict[str, Any]:
-    """The attributes that fit a cell: text, numbers, true and false."""
-    return {key: value for key, value in said.items() if isinstance(value, str | int | float | bool)}
+def scalars(attributes: dict[str, Any]) -> dict[str, Any]:
+    """The attributes that fit into a cell: text, numbers, true and false."""
+    return {key: value for key, value in attributes.items() if isinstance(value, str | int | float | bool)}

@@ -1,9 +1,9 @@
-"""Our own JSON, described by `eics-circuit.schema.json` beside this file.
+"""Our own JSON format, described by `eics-circuit.schema.json` beside this file.
 
 {"format": "eics-circuit", "version": 1, "edges": ["input->a0.h1", "a0.h1->logits"], "positions": {"a0.h1": [3]}}
 
-Version 1 has edges and positions. Version 2 may have more: scores, edges that are named but not kept ("left_out"; a
-reader of version 1 would take them for kept), the model's shape, and what else a file said.
+Version 1 has edges and positions. Version 2 may also have scores, edges that are not kept ("left_out"; a reader of
+version 1 would take them for kept), the model's shape, and attributes and metadata of other formats.
 """
 
 import json
@@ -23,12 +23,12 @@ _MORE = ("scores", "left_out", "shape", "nodes", "edge_attributes", "metadata")
 
 
 def matches(content: Content) -> bool:
-    """JSON that says so."""
+    """JSON with our format's name."""
     return content.what == "json" and isinstance(content.value, dict) and content.value.get("format") == FORMAT
 
 
 def read(content: Content) -> CircuitGraph:
-    """Reads either version; other keys are kept as metadata."""
+    """Reads either version; unknown keys become metadata."""
     value = content.value
     version = value.get("version")
     if isinstance(version, bool) or version not in VERSIONS:
@@ -36,14 +36,14 @@ def read(content: Content) -> CircuitGraph:
     edges = value.get("edges")
     if not isinstance(edges, list):
         raise CircuitError(f"must have a list of 'edges'. Got {type(edges).__name__}.")
-    known = _KEYS if version == 1 else _KEYS + _MORE
-    metadata = {key: said for key, said in value.items() if key not in known}
+    keys = _KEYS if version == 1 else _KEYS + _MORE
+    metadata = {key: extra for key, extra in value.items() if key not in keys}
     more = value if version == 2 else {}
-    named = tuple(_edge(edge, place) for place, edge in enumerate(edges))
+    parsed = tuple(_edge(edge, index) for index, edge in enumerate(edges))
     return CircuitGraph(
-        named,
+        parsed,
         scores=_by_edge(more, "scores"),
-        kept=_kept(more, named),
+        kept=_kept(more, parsed),
         shape=_shape(more.get("shape")),
         positions=_object(value, "positions"),
         node_attributes=_object(more, "nodes"),
@@ -54,15 +54,15 @@ def read(content: Content) -> CircuitGraph:
 
 
 def write(graph: CircuitGraph) -> tuple[str, tuple[str, ...]]:
-    """Version 1 where it says all, else version 2."""
+    """Writes version 1 if it holds everything, else version 2."""
     more: dict[str, Any] = {
         "scores": {str(edge): score for edge, score in graph.scores.items()},
-        "shape": _written(graph.shape),
+        "shape": {key: size for key, size in vars(graph.shape).items() if size is not None} if graph.shape else {},
         "nodes": graph.node_attributes,
-        "edge_attributes": {str(edge): said for edge, said in graph.edge_attributes.items()},
+        "edge_attributes": {str(edge): attributes for edge, attributes in graph.edge_attributes.items()},
         "metadata": graph.metadata,
     }
-    more = {key: json_safe(said) for key, said in more.items() if said}
+    more = {key: json_safe(part) for key, part in more.items() if part}
     if graph.kept is not None:
         more["left_out"] = [str(edge) for edge in graph.edges if edge not in graph.kept]
     content: dict[str, Any] = {"format": FORMAT, "version": 2 if more else 1, "edges": [str(e) for e in graph.edges]}
@@ -71,23 +71,23 @@ def write(graph: CircuitGraph) -> tuple[str, tuple[str, ...]]:
     return json.dumps(content | more, indent=1, allow_nan=False) + "\n", ()
 
 
-def _edge(edge: EdgeLike, place: int) -> Edge:
-    """An edge as text, or as a list of source, target and maybe a port."""
+def _edge(edge: EdgeLike, index: int) -> Edge:
+    """An edge given as text, or as a list of source, target and perhaps a port."""
     try:
         return Edge(*edge) if isinstance(edge, list) and len(edge) in (2, 3) else Edge.parse(edge)  # type: ignore[arg-type]
     except CircuitError as error:
-        raise CircuitError(f"has a bad edge at edges[{place}]. {error}") from None
+        raise CircuitError(f"has a bad edge at edges[{index}]. {error}") from None
 
 
 def _object(value: dict[str, Any], key: str) -> dict[str, Any]:
-    found = value.get(key)
-    if found is not None and not isinstance(found, dict):
-        raise CircuitError(f"must have an object of {key!r}. Got {type(found).__name__}.")
-    return found or {}
+    inner = value.get(key)
+    if inner is not None and not isinstance(inner, dict):
+        raise CircuitError(f"must have an object of {key!r}. Got {type(inner).__name__}.")
+    return inner or {}
 
 
 def _by_edge(value: dict[str, Any], key: str) -> dict[Edge, Any]:
-    return {Edge.parse(name): said for name, said in _object(value, key).items()}
+    return {Edge.parse(name): entry for name, entry in _object(value, key).items()}
 
 
 def _kept(value: dict[str, Any], edges: tuple[Edge, ...]) -> frozenset[Edge] | None:
@@ -96,22 +96,18 @@ def _kept(value: dict[str, Any], edges: tuple[Edge, ...]) -> frozenset[Edge] | N
         return None
     if not isinstance(left_out, list):
         raise CircuitError(f"must have a list of edges 'left_out'. Got {type(left_out).__name__}.")
-    without = {_edge(edge, place) for place, edge in enumerate(left_out)}
+    without = {_edge(edge, index) for index, edge in enumerate(left_out)}
     if unknown := without - set(edges):
         raise CircuitError(f"must leave out only edges that it names. Got {min(map(str, unknown))}.")
     return frozenset(edges) - without
 
 
-def _shape(said: Any) -> ModelShape | None:
-    if said is None:
+def _shape(sizes: Any) -> ModelShape | None:
+    if sizes is None:
         return None
-    if not isinstance(said, dict) or not {"n_layers", "n_heads"} <= said.keys() <= set(ModelShape.__annotations__):
-        raise CircuitError(f"must have a 'shape' with n_layers and n_heads. Got {said!r}.")
-    return ModelShape(**said)
-
-
-def _written(shape: ModelShape | None) -> dict[str, Any]:
-    return {key: said for key, said in vars(shape).items() if said is not None} if shape else {}
+    if not isinstance(sizes, dict) or not {"n_layers", "n_heads"} <= sizes.keys() <= set(ModelShape.__annotations__):
+        raise CircuitError(f"must have a 'shape' with n_layers and n_heads. Got {sizes!r}.")
+    return ModelShape(**sizes)
 
 
 READER = Reader(FORMAT, "JSON with format 'eics-circuit'", matches, read)

@@ -1,4 +1,4 @@
-"""Every format that is read and written. A new one is a new module, listed here."""
+"""The formats that can be read and written. A new format is a new module, listed here."""
 
 from eics.circuits.formats import (
     acdc,
@@ -19,12 +19,12 @@ from eics.circuits.formats.seam import Reader, Writer
 READERS: tuple[Reader, ...] = (
     own.READER,
     eap_json.READER,
-    circuit_tracer.JSON_READER,
+    neuronpedia.READER,
     edge_pruning.READER,
     graphml.READER,
     table.READER,
     eap_pt.READER,
-    circuit_tracer.PT_READER,
+    circuit_tracer.READER,
     acdc.FLAGS_READER,
     acdc.EFFECTS_READER,
     interpbench.READER,

@@ -1,7 +1,7 @@
-"""Pickles of other people, read without running anything of theirs.
+"""Foreign pickles, read without executing any code in them.
 
 Only the few globals that circuit files need are admitted: tensors are rebuilt by torch's own weights-only loader, and
-classes of the tools that wrote the files become `Inert` stand-ins. Any other global is refused by its name.
+classes of the tools that wrote the files become `Inert` stand-ins. Any other global is refused by name.
 """
 
 import io
@@ -15,16 +15,16 @@ from typing import Any
 
 from eics.errors import CircuitError
 
-_LEGACY = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # the magic number with which torch.save began before its zip archives
+_LEGACY = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # magic number of torch.save before it wrote zip archives
 _TOOLS = ("acdc", "auto_circuit", "circuit_tracer", "circuits_benchmark", "transformer_lens", "transformers")
 
-_UNSUPPORTED = re.compile(r"GLOBAL (\S+)")  # in what torch's loader says of a global that it does not admit
+_UNSUPPORTED = re.compile(r"GLOBAL (\S+)")  # in the error of torch's loader about a global it does not admit
 
 
 class Inert:
-    """Stands in for a class of another tool: keeps its state and does nothing."""
+    """Stands in for a class of another tool: holds its state and does nothing."""
 
-    def __new__(cls, *arguments: Any, **_: Any) -> "Inert":
+    def __new__(cls, *arguments: Any, **_: Any) -> "Inert":  # accepts whatever the original class accepted
         self = object.__new__(cls)
         self.arguments = arguments
         return self
@@ -37,12 +37,12 @@ class Inert:
 
 
 def is_torch(data: bytes) -> bool:
-    """Whether `torch.save` wrote this: a zip archive, or the stream that it was before."""
+    """Whether `torch.save` wrote this, as a zip archive or in its older stream format."""
     return data[:4] == b"PK\x03\x04" or (data[:1] == b"\x80" and data[2 : 2 + len(_LEGACY)] == _LEGACY)
 
 
 def load_torch(data: bytes) -> Any:
-    """What `torch.save` wrote, through the weights-only loader."""
+    """Loads a file of `torch.save` with the weights-only loader."""
     import torch
     from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
@@ -61,7 +61,7 @@ def load_torch(data: bytes) -> Any:
 
 
 def load_pickle(data: bytes) -> Any:
-    """A plain pickle of containers, strings, numbers and tensors."""
+    """Loads a plain pickle of containers, strings, numbers and tensors."""
     with _refusing("pickle"):
         _check_memo(data)
         value = _Restricted(io.BytesIO(data)).load()
@@ -84,7 +84,7 @@ def _admitted() -> dict[tuple[str, str], Any]:
 
     return {
         ("builtins", "slice"): slice,  # inside ACDC's TorchIndex
-        ("__builtin__", "slice"): slice,  # the same in protocol 2
+        ("__builtin__", "slice"): slice,  # its name in protocol 2
         ("_codecs", "encode"): _latin1,  # how protocol 2 writes bytes
         ("collections", "OrderedDict"): OrderedDict,
         ("torch._utils", "_rebuild_tensor_v2"): torch._utils._rebuild_tensor_v2,
@@ -115,30 +115,27 @@ def _forbidden(name: str) -> CircuitError:
 
 
 def _check_archive(data: bytes) -> None:
-    """A torch archive stores its entries as they are: what claims to be larger than the file is a bomb."""
+    """A torch archive stores its entries uncompressed, so one that claims more than the file's size is a zip bomb."""
     with _refusing("torch archive"), zipfile.ZipFile(io.BytesIO(data)) as archive:
         entries = archive.infolist()
+    claimed = sum(entry.file_size for entry in entries)
     if not any(entry.filename.endswith("/data.pkl") for entry in entries):
         raise CircuitError("must be a torch archive with a data.pkl. It is another kind of zip file.")
-    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries) or _total(entries) > len(data):
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries) or claimed > len(data):
         raise CircuitError(
             "must be a torch archive whose entries are stored uncompressed. It claims more than it holds."
         )
 
 
-def _total(entries: list[zipfile.ZipInfo]) -> int:
-    return sum(entry.file_size for entry in entries)
-
-
 def _check_memo(data: bytes) -> None:
-    """A memo index of four billion would make the unpickler allocate as many slots."""
-    for opcode, argument, where in pickletools.genops(data):
+    """A memo index of four billion would make the unpickler allocate four billion slots."""
+    for opcode, argument, position in pickletools.genops(data):
         if "PUT" in opcode.name and argument is not None and int(argument) > len(data):
-            raise CircuitError(f"must be a sensible pickle. Its memo index at byte {where} is {argument}.")
+            raise CircuitError(f"must be a sensible pickle. Its memo index at byte {position} is {argument}.")
 
 
 def _check_tensors(value: Any) -> None:
-    """A view can claim to be far larger than its storage; counting it out would fill the memory."""
+    """A view can claim to be far larger than its storage; expanding it would fill the memory."""
     import torch
 
     for tensor in _tensors(value):
@@ -158,7 +155,7 @@ def _tensors(value: Any, depth: int = 0) -> Iterator[Any]:
 
 
 class _refusing:
-    """Turns whatever a broken stream makes the parsers raise into one line."""
+    """Turns any error that a broken stream causes in the parsers into one line."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -168,7 +165,7 @@ class _refusing:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, CircuitError):
-            if found := _UNSUPPORTED.search(str(error)):
-                raise _forbidden(found[1]) from None
+            if match := _UNSUPPORTED.search(str(error)):
+                raise _forbidden(match[1]) from None
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise CircuitError(f"must be a whole {self.what} that holds data only: {reason[:200]}.") from None

@@ -1,4 +1,4 @@
-"""The seam between files and graphs: what a module for one format offers."""
+"""The interface between files and graphs: what the module of a format offers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from eics.circuits.formats.content import Content
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads one format: `matches` recognises it by content, `about` names it in messages."""
+    """Reads one format: `matches` recognises its content, `about` names the format in messages."""
 
     name: str
     about: str
@@ -19,7 +19,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes one format: gives the text, and sentences about what the format could not hold."""
+    """Writes one format: `write` returns the text, and sentences about what the format cannot hold."""
 
     name: str
     about: str

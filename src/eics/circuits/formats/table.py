@@ -1,9 +1,9 @@
-"""Edge list as CSV: a header with `source` and `target` (or `edge`), and maybe `port`, `score`, `in_graph`.
+"""Edge lists as CSV: a header with `source` and `target` (or `edge`), and perhaps `port`, `score`, `in_graph`.
 
     source,target,port,score,in_graph
     input,a0.h1,q,0.25,true
 
-Comma, semicolon or tab. Other columns become attributes of the edges.
+Separated by comma, semicolon or tab. Other columns become attributes of the edges.
 """
 
 import csv
@@ -15,6 +15,7 @@ from eics.circuits.file_graph import CircuitGraph
 from eics.circuits.formats.content import Content
 from eics.circuits.formats.jsonsafe import scalars
 from eics.circuits.formats.seam import Reader, Writer
+from eics.circuits.formats.shared import kept_by_flags
 from eics.circuits.graph import Edge
 from eics.errors import CircuitError
 
@@ -33,7 +34,7 @@ def matches(content: Content) -> bool:
 
 
 def read(content: Content) -> CircuitGraph:
-    """Reads line by line; a bad line is named by its number."""
+    """Reads line by line; errors name the line."""
     names = _header(content.value)
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise CircuitError(f"must name each column once. {twice!r} came twice.")
@@ -56,42 +57,40 @@ def read(content: Content) -> CircuitGraph:
                     attributes[edge] = more
     except csv.Error as error:
         raise CircuitError(f"must be CSV: {error}.") from None
-    if flags and len(flags) < len(set(edges)):
-        silent = next(edge for edge in edges if edge not in flags)
-        raise CircuitError(f"must say in_graph of every edge, or of none. Edge {silent} has none.")
-    kept = frozenset(edge for edge, flag in flags.items() if flag) if flags else None
+    kept = kept_by_flags(edges, flags)
     return CircuitGraph(tuple(edges), scores=scores, kept=kept, edge_attributes=attributes, format=NAME)
 
 
 def write(graph: CircuitGraph) -> tuple[str, tuple[str, ...]]:
-    """Writes every edge, with a column for each attribute that fits a cell."""
-    said = {edge: scalars(graph.edge_attributes.get(edge, {})) for edge in graph.edges}
-    more = [name for name in dict.fromkeys(name for row in said.values() for name in row) if name not in _OWN]
+    """Writes every edge, with a column for each attribute that fits into a cell."""
+    attributes = {edge: scalars(graph.edge_attributes.get(edge, {})) for edge in graph.edges}
+    more = [name for name in dict.fromkeys(name for row in attributes.values() for name in row) if name not in _OWN]
     names = ["source", "target", "port"] + ["score"] * bool(graph.scores) + ["in_graph"] * (graph.kept is not None)
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*names, *more])
     for edge in graph.edges:
-        own = [*edge[:2], edge.port or ""]
+        cells = [*edge[:2], edge.port or ""]
         if graph.scores:
-            own.append(repr(graph.scores[edge]) if edge in graph.scores else "")
+            cells.append(repr(graph.scores[edge]) if edge in graph.scores else "")
         if graph.kept is not None:
-            own.append("true" if edge in graph.kept else "false")
-        writer.writerow([*own, *(_text(said[edge][name]) if name in said[edge] else "" for name in more)])
-    return out.getvalue(), lost(graph, "A CSV edge list", shape=True)
+            cells.append("true" if edge in graph.kept else "false")
+        row = attributes[edge]
+        writer.writerow([*cells, *(_text(row[name]) if name in row else "" for name in more)])
+    return out.getvalue(), lost(graph, "A CSV edge list", edges_only=True)
 
 
-def lost(graph: CircuitGraph, what: str, *, shape: bool) -> tuple[str, ...]:
-    """Says what a simpler format leaves out."""
+def lost(graph: CircuitGraph, format: str, *, edges_only: bool) -> tuple[str, ...]:
+    """A sentence about what a simpler format leaves out; with `edges_only`, all that does not belong to an edge."""
     parts = {
-        "positions": graph.positions and shape,
-        "the model's shape": graph.shape and shape,
-        "attributes of nodes": graph.node_attributes and shape,
-        "metadata": graph.metadata and shape,
-        "lists among attributes": any(scalars(said) != said for said in graph.edge_attributes.values()),
+        "positions": graph.positions and edges_only,
+        "the model's shape": graph.shape and edges_only,
+        "attributes of nodes": graph.node_attributes and edges_only,
+        "metadata": graph.metadata and edges_only,
+        "lists among attributes": any(scalars(values) != values for values in graph.edge_attributes.values()),
     }
-    gone = [name for name, there in parts.items() if there]
-    return (f"{what} has no place for {', '.join(gone)}: left out.",) if gone else ()
+    missing = [name for name, present in parts.items() if present]
+    return (f"{format} has no place for {', '.join(missing)}: left out.",) if missing else ()
 
 
 def _first_line(text: str) -> str:
@@ -137,7 +136,7 @@ def _flag(text: str, line: int) -> bool:
 
 
 def _cell(text: str) -> Any:
-    """A number, a truth value or quoted text as JSON writes them; else the text itself."""
+    """A number, a truth value or quoted text, as in JSON; otherwise the text itself."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

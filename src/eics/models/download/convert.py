@@ -1,4 +1,4 @@
-"""What the converters share: weights and vocabularies of other programs as the folder that transformers reads."""
+"""Shared by the converters: weights and vocabularies of other programs become a folder that transformers reads."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def half_split(weight: Any, heads: int) -> Any:
-    """Query or key weights (H*e, d) whose rotary pairs stand side by side, with the pairs half a head apart.
+    """Query or key weights (H*e, d) with rotary pairs side by side, reordered so that pairs are half a head apart.
 
     >>> half_split(np.arange(8).reshape(8, 1), heads=2).ravel().tolist()
     [0, 2, 1, 3, 4, 6, 5, 7]
@@ -19,40 +19,40 @@ def half_split(weight: Any, heads: int) -> Any:
 
 
 def write_model(config: dict[str, Any], tensors: dict[str, Any], folder: Path) -> None:
-    """`config.json` and `model.safetensors`."""
+    """Writes `config.json` and `model.safetensors`."""
     from safetensors.numpy import save_file
 
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
-    whole = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
-    save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
+    contiguous = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
+    save_file(contiguous, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def write_tokenizer(
-    tokenizer: Any, tokens: Sequence[str], named: dict[str, int | None], folder: Path, *, add_bos: bool
+    tokenizer: Any, tokens: Sequence[str], special: dict[str, int | None], folder: Path, *, add_bos: bool
 ) -> None:
-    """`tokenizer.json` and `tokenizer_config.json`; `named` are the ids of `bos`, `eos`, `pad` where there are any."""
-    given = {name: i for name, i in named.items() if i is not None}
+    """Writes `tokenizer.json` and `tokenizer_config.json`; `special` has the ids of `bos`, `eos` and `pad`, or None."""
+    ids = {name: i for name, i in special.items() if i is not None}
     if add_bos:
         from tokenizers.processors import TemplateProcessing
 
-        bos = given["bos"]
+        bos = ids["bos"]
         tokenizer.post_processor = TemplateProcessing(single=f"{tokens[bos]} $A", special_tokens=[(tokens[bos], bos)])
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-    config |= {f"{name}_token": tokens[i] for name, i in given.items()}
+    config |= {f"{name}_token": tokens[i] for name, i in ids.items()}
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
 
 
 def sentence_piece(
     tokens: Sequence[str], scores: Sequence[float], *, unknown: str, first: int = 0, prefix: bool = False
 ) -> Any:
-    """Sentence-piece BPE with byte fallback: any two tokens whose joint is a token merge, best score first.
+    """Sentence-piece BPE with byte fallback: two tokens merge if their concatenation is a token, best score first.
 
     Args:
-        tokens: the vocabulary, blanks written as `▁` and bytes as `<0x0A>`.
-        scores: of the tokens.
-        unknown: the token for what has none.
-        first: the tokens before this one are special or bytes; nothing merges into them.
+        tokens: the vocabulary, with blanks as `▁` and bytes as `<0x0A>`.
+        scores: the score of each token.
+        unknown: the token for unknown text.
+        first: index of the first ordinary token; those before it are special or bytes, and nothing merges into them.
         prefix: whether a blank is put before the text.
     """
     from tokenizers import Tokenizer, decoders, models, normalizers
@@ -69,15 +69,15 @@ def sentence_piece(
 
 
 def _merges(vocabulary: dict[str, int], scores: Sequence[float], first: int) -> list[tuple[str, str]]:
-    """Every pair that makes a token, in order of preference.
+    """Every pair whose concatenation is a token, in order of preference.
 
-    Sentence-piece breaks ties from left to right, a list of merges by its order: the longest left part first is how
-    a run of blanks (tokens of one score) grows from its left end.
+    Sentence-piece breaks ties from left to right, a list of merges by its order. With the longest left part first, a
+    run of blanks (tokens with equal scores) grows from its left end in both.
     """
-    found = []
-    for token, place in vocabulary.items():
-        for cut in range(1, len(token)) if place >= first else ():
+    candidates = []
+    for token, index in vocabulary.items():
+        for cut in range(1, len(token)) if index >= first else ():
             left, right = token[:cut], token[cut:]
             if min(vocabulary.get(left, -1), vocabulary.get(right, -1)) >= first:
-                found.append((-scores[place], -cut, place, (left, right)))
-    return [pair for *_, pair in sorted(found)]
+                candidates.append((-scores[index], -cut, index, (left, right)))
+    return [pair for *_, pair in sorted(candidates)]

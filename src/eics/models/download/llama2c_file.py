@@ -1,8 +1,8 @@
-"""llama2.c files to the folder that transformers reads: a float32 model and, right behind it, its tokenizer.
+"""Converts llama2.c files, a float32 model followed by its tokenizer, into a folder that transformers reads.
 
-The model is a header of seven int32 and then the weights in a fixed order, all layers of a kind together. Its
-query and key weights are Meta's, in which rotary pairs stand side by side. The tokenizer is Llama's sentence-piece
-vocabulary with scores.
+The model is a header of seven int32, then the weights in a fixed order, each kind for all layers together. Query and
+key weights are in Meta's order, with rotary pairs side by side. The tokenizer is Llama's sentence-piece vocabulary with
+scores.
 """
 
 import struct
@@ -37,7 +37,7 @@ class Header:
 
     @classmethod
     def read(cls, path: Path) -> "Header":
-        """Reads and checks it; a negative vocabulary says that the classifier has weights of its own."""
+        """Reads and checks the header; a negative vocabulary means that the classifier has weights of its own."""
         with path.open("rb") as file:
             start = file.read(_HEADER.size)
         values = _HEADER.unpack(start) if len(start) == _HEADER.size else (0,) * 7
@@ -49,10 +49,10 @@ class Header:
 
     @property
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        """The weights in the order of the file, by their names in transformers; `{}` stands for the layer."""
+        """Names in transformers and shapes of the weights, in the order of the file; `{}` stands for the layer."""
         kv = self.dim // self.heads * self.kv_heads
         layer, square = "model.layers.{}.", (self.layers, self.dim, self.dim)
-        found: list[tuple[str, tuple[int, ...]]] = [
+        shapes: list[tuple[str, tuple[int, ...]]] = [
             ("model.embed_tokens", (self.vocabulary, self.dim)),
             (layer + "input_layernorm", (self.layers, self.dim)),
             (layer + "self_attn.q_proj", square),
@@ -64,13 +64,13 @@ class Header:
             (layer + "mlp.down_proj", (self.layers, self.dim, self.hidden)),
             (layer + "mlp.up_proj", (self.layers, self.hidden, self.dim)),
             ("model.norm", (self.dim,)),
-            ("", (self.context, self.dim // self.heads)),  # cosines and sines, which transformers computes itself
+            ("", (self.context, self.dim // self.heads)),  # cosines and sines, which transformers computes
         ]
-        return found if self.shared else [*found, ("lm_head", (self.vocabulary, self.dim))]
+        return shapes if self.shared else [*shapes, ("lm_head", (self.vocabulary, self.dim))]
 
     @property
     def size(self) -> int:
-        """Bytes of header and weights: where the tokenizer begins."""
+        """Bytes of header and weights; the tokenizer follows."""
         return _HEADER.size + 4 * sum(prod(shape) for _, shape in self.shapes)
 
 
@@ -85,7 +85,7 @@ def convert_llama2c(path: Path, folder: Path, tick: Callable[[], None] = lambda:
 
 
 def count_tensors(path: Path) -> int:
-    """How many tensors the file has."""
+    """The number of tensors in the file."""
     header = Header.read(path)
     return sum(header.layers if "{}" in name else bool(name) for name, _ in header.shapes)
 
@@ -99,8 +99,8 @@ def _weights(path: Path, header: Header, tick: Callable[[], None]) -> dict[str, 
         start += prod(shape)
         layers = enumerate(values) if "{}" in name else [(0, values)] if name else []
         heads = rotated.get(name.rpartition(".")[2])
-        for layer, own in layers:
-            tensors[f"{name.format(layer)}.weight"] = half_split(own, heads) if heads else np.array(own)
+        for layer, weight in layers:
+            tensors[f"{name.format(layer)}.weight"] = half_split(weight, heads) if heads else np.array(weight)
             tick()
     return tensors
 
@@ -127,26 +127,26 @@ def _config(header: Header, source: str) -> dict[str, Any]:
 
 
 def _read_vocabulary(path: Path, header: Header) -> tuple[list[str], list[float]]:
-    """Tokens and scores: an int32 (the longest token), then for each token a score, a length and that many bytes."""
+    """Reads tokens and scores: an int32 (the longest token), then for each token its score, length and bytes."""
     with path.open("rb") as file:
         file.seek(header.size)
         content = file.read()
     pieces: list[str] = []
     scores: list[float] = []
-    place = 4
+    offset = 4
     try:
         for _ in range(header.vocabulary):
-            score, length = struct.unpack_from("<fi", content, place)
-            place += 8 + length
-            pieces.append(content[place - length : place].decode("utf-8"))
+            score, length = struct.unpack_from("<fi", content, offset)
+            offset += 8 + length
+            pieces.append(content[offset - length : offset].decode("utf-8"))
             scores.append(score)
     except (struct.error, UnicodeDecodeError):
         pieces = []
-    known = [*_SPECIAL, *_BYTES]
-    if place != len(content) or len(pieces) < len(known):
+    fixed = [*_SPECIAL, *_BYTES]
+    if offset != len(content) or len(pieces) < len(fixed):
         raise ModelError(
             f"A llama2.c file must hold {header.size} bytes of model and then a tokenizer of {header.vocabulary} "
-            f"tokens. This one has {path.stat().st_size} bytes and another tokenizer, or none."
+            f"tokens. This one has {path.stat().st_size} bytes, and another tokenizer or none."
         )
-    # The special and the byte tokens are written in different ways by different versions; their places are fixed.
-    return [*known, *(piece.replace(" ", "▁") for piece in pieces[len(known) :])], scores
+    # Versions differ in how they spell special and byte tokens, but not in their order.
+    return [*fixed, *(piece.replace(" ", "▁") for piece in pieces[len(fixed) :])], scores

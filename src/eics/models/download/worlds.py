@@ -1,4 +1,4 @@
-"""The models that come with the package: the validation world of docs/validation-world.md."""
+"""Models bundled with the package: the validation world of docs/validation-world.md."""
 
 import json
 from importlib.resources import files
@@ -9,13 +9,13 @@ _WORLDS = files("eics.data") / "worlds"
 
 
 def manifest() -> dict[str, Any]:
-    """What `scripts/make_world.py` says of its models and files."""
-    found: dict[str, Any] = json.loads((_WORLDS / "manifest.json").read_text(encoding="utf-8"))
-    return found
+    """The description of models and files that `scripts/make_world.py` writes."""
+    content: dict[str, Any] = json.loads((_WORLDS / "manifest.json").read_text(encoding="utf-8"))
+    return content
 
 
 def bundled_models() -> dict[str, str]:
-    """Their names, each with one line for people.
+    """The names of the bundled models, each with a one-line description.
 
     >>> list(bundled_models())
     ['people-0', 'people-1', 'people-2', 'people-3', 'people-4', 'induction']
@@ -24,5 +24,5 @@ def bundled_models() -> dict[str, str]:
 
 
 def bundled_model(name: str) -> Path | None:
-    """The folder of a bundled model, None where it is none."""
+    """The folder of the bundled model with this name, or None."""
     return Path(str(_WORLDS / name)) if name in bundled_models() else None

@@ -24,7 +24,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:
-    """The function of this name."""
+    """The function with this name."""
     if name not in ACTIVATIONS:
         raise EICSError(f"The model's activation must be one of {', '.join(ACTIVATIONS)}. Got {name!r}.")
     return ACTIVATIONS[name]

@@ -2,40 +2,21 @@
 
 from typing import Any
 
-from eics.models.base import heads_of, heads_out
-from eics.models.families.activations import activation
-from eics.models.families.llama import Llama, window
-from eics.models.families.norms import rms_norm
-from eics.models.spec import MLP, Attention, Block
+from torch import Tensor
+
+from eics.models.families.adapter import Adapter
+from eics.models.families.weights import gated_mlp, linear, stacked_heads
 
 
-class Phi3(Llama):
+class Phi3(Adapter):
     """transformers' Phi3ForCausalLM."""
 
     model_types = ("phi3",)
 
-    def block(self, model: Any, layer: Any) -> Block:
-        """Splits `qkv_proj` and `gate_up_proj`."""
-        attention, config = layer.self_attn, model.config
-        heads, groups = config.num_attention_heads, config.num_key_value_heads
-        sizes = [heads * attention.head_dim, groups * attention.head_dim, groups * attention.head_dim]
-        w_q, w_k, w_v = attention.qkv_proj.weight.split(sizes)
-        gate, up = layer.mlp.gate_up_proj.weight.chunk(2)
-        return Block(
-            Attention(
-                norm=rms_norm(layer.input_layernorm),
-                w_q=heads_of(w_q, heads),
-                w_k=heads_of(w_k, groups),
-                w_v=heads_of(w_v, groups),
-                w_o=heads_out(attention.o_proj.weight, heads),
-                scale=attention.scaling,
-                window=window(config, attention),
-            ),
-            MLP(
-                norm=rms_norm(layer.post_attention_layernorm),
-                w_in=up,
-                w_gate=gate,
-                w_out=layer.mlp.down_proj.weight,
-                activation=activation(config.hidden_act),
-            ),
-        )
+    def projections(self, attention: Any, heads: int, groups: int) -> dict[str, Tensor | None]:
+        return stacked_heads(linear(attention.qkv_proj), heads, groups)
+
+    def mlp_weights(self, mlp: Any) -> dict[str, Tensor | None]:
+        fused = linear(mlp.gate_up_proj)
+        gate, up = fused.split([fused.weight.shape[0] // 2] * 2)
+        return gated_mlp(gate, up, linear(mlp.down_proj))

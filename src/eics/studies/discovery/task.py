@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from eics.data.bundled import bundled, bundled_file
+from eics.data.bundled import bundled
 from eics.errors import OptionError, PromptError
 from eics.models.base import Model
-from eics.models.prompts import Prompt, tokenize
+from eics.models.prompts import Prompt, read_lines, tokenize
 from eics.studies.discovery.metrics import METRICS, Targets
 from eics.studies.discovery.reference import ABLATIONS
 
@@ -73,17 +73,8 @@ def read_task(path: str | Path, model: Model, limit: int | None = None) -> Task:
 
     `limit` keeps the first so many usable lines.
     """
-    try:
-        lines = (bundled_file("tasks", str(path), ".jsonl") or Path(path)).read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        known = ", ".join(bundled_tasks())
-        raise OptionError(
-            f"The task must be a file of JSON lines, or one of {known}. Got {str(path)!r}: {error}."
-        ) from None
     pairs, skipped = [], []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    for number, line in read_lines(path, "tasks", "task"):
         try:
             pairs.append(_pair(json.loads(line), model))
         except (json.JSONDecodeError, PromptError) as error:

@@ -1,4 +1,8 @@
-"""What can be done to a node's write between its writing and its reading, while a prompt is scored."""
+"""Interventions: changes to what a node writes, made before any other node reads it, while a prompt is scored.
+
+`kinds.py` defines the four of them, `hooks.py` applies them during a forward pass, `donors.py` runs the prompts that
+patches take their activations from.
+"""
 
 from eics.transformer.interventions.kinds import KINDS, Ablate, Intervention, Noise, Patch, Steer, as_interventions
 

@@ -1,7 +1,8 @@
-"""Patches by prompt become patches by activation: the other prompts run once, undamaged."""
+"""Activation patching from other prompts: the donor prompts run once, undamaged, and give the patches their writes."""
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TypeGuard
 
 from eics.errors import OptionError, PromptError
 from eics.models.base import Model
@@ -12,34 +13,39 @@ from eics.transformer.interventions.kinds import Intervention, Patch
 
 
 def bind(model: Model, interventions: Iterable[Intervention]) -> tuple[Intervention, ...]:
-    """Checked against the model; other prompts as token ids."""
-    return tuple(_bound(model, one) for one in interventions)
-
-
-def _bound(model: Model, one: Intervention) -> Intervention:
-    model.check_node(one.node)
-    one.check_width(model.transformer.width)
-    if not isinstance(one, Patch) or one.write is not None:
-        return one
-    tokens = None if one.tokens is None else tuple(one.tokens)
-    try:
-        return replace(one, tokens=tokenize(model, Prompt("patch", text=one.prompt, tokens=tokens)))
-    except PromptError as error:
-        raise OptionError(f"The other prompt of a patch must be one that the model takes: {error}.") from None
+    """The interventions, checked against the model, with donor prompts tokenized."""
+    return tuple(_bound(model, intervention) for intervention in interventions)
 
 
 def with_writes(model: Model, rows: Rows) -> tuple[Rows, int]:
-    """The same with each patch's activation, from one pass over all other prompts; and how many passes that took."""
-    patches = [one for row in rows for one in row if isinstance(one, Patch) and one.write is None]
+    """The same interventions with each patch's activation filled in, and the number of forward passes this took."""
+    patches = [patch for row in rows for patch in row if _needs_donor(patch)]
     if not patches:
         return rows, 0
-    others = list(dict.fromkeys(tuple(one.tokens or ()) for one in patches))
-    state = run(model, others, nodes={one.node for one in patches})
+    donors = list(dict.fromkeys(tuple(patch.tokens or ()) for patch in patches))
+    state = run(model, donors, nodes={patch.node for patch in patches})
 
-    def filled(one: Intervention) -> Intervention:
-        if not isinstance(one, Patch) or one.write is not None:
-            return one
-        tokens = tuple(one.tokens or ())
-        return replace(one, write=state.write(one.node)[others.index(tokens), : len(tokens)])
+    def filled(intervention: Intervention) -> Intervention:
+        if not _needs_donor(intervention):
+            return intervention
+        tokens = tuple(intervention.tokens or ())
+        return replace(intervention, write=state.write(intervention.node)[donors.index(tokens), : len(tokens)])
 
-    return [[filled(one) for one in row] for row in rows], state.forward_passes
+    return [[filled(intervention) for intervention in row] for row in rows], state.forward_passes
+
+
+def _bound(model: Model, intervention: Intervention) -> Intervention:
+    model.check_node(intervention.node)
+    intervention.check_width(model.transformer.width)
+    if not _needs_donor(intervention):
+        return intervention
+    tokens = None if intervention.tokens is None else tuple(intervention.tokens)
+    try:
+        donor = tokenize(model, Prompt("patch", text=intervention.prompt, tokens=tokens))
+    except PromptError as error:
+        raise OptionError(f"The other prompt of a patch must be one that the model takes: {error}.") from None
+    return replace(intervention, tokens=donor)
+
+
+def _needs_donor(intervention: Intervention) -> TypeGuard[Patch]:
+    return isinstance(intervention, Patch) and intervention.write is None

@@ -1,14 +1,14 @@
-"""Interventions in force during a forward pass: hooks that change what chosen nodes write before anyone reads it.
+"""Interventions during a forward pass: hooks that change what chosen nodes write before any other node reads it.
 
 | node | where its write is changed |
 |---|---|
-| `input` | what enters block 0 |
-| `m3` | what the MLP adds to the residual stream, after its post-norm where there is one |
-| `a3.h7` | what its layer's attention adds, after its post-norm; the head's own write is `z_h W_O^h` in held units |
+| `input` | at the entrance of block 0 |
+| `m3` | at the MLP's output, after its post-norm if it has one |
+| `a3.h7` | at its layer's attention output, after the post-norm; the head's write is `z_h W_O^h`, the scale held |
 
-So the other heads of the layer write what they wrote, and what enters the stream is exactly the node's own write plus
-the change. Heads' changes are kept with the state, in the precision in which they entered: what was observed of a
-head is `z_h W_O^h` and its change.
+So the other heads of the layer are untouched, and what enters the residual stream is the node's own write plus exactly
+the change. Changes of heads are kept with the forward state, in the precision in which they entered: the observed write
+of a head is `z_h W_O^h` plus its change.
 """
 
 import math
@@ -27,15 +27,15 @@ from eics.transformer.attention import head_writes
 from eics.transformer.interventions.kinds import Intervention
 
 Rows = Sequence[Sequence[Intervention]]
-"""For each prompt of a batch, what is done to it."""
+"""The interventions on each prompt of a batch."""
 
 
 @dataclass
 class Applied:
-    """What was done: heads' changes by layer and head, (B, T, d); and for each prompt what its record says."""
+    """What a pass did: changes of heads by layer and head, (B, T, d), and the record entries of each prompt."""
 
     heads: dict[int, dict[int, Tensor]] = field(default_factory=dict)
-    said: list[list[dict[str, Any]]] = field(default_factory=list)
+    records: list[list[dict[str, Any]]] = field(default_factory=list)
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def in_force(model: Model, prompts: Sequence[Sequence[int]], rows: Rows | None, 
     handles: list[Any] = []
     try:
         if rows is not None and any(rows):
-            applied.said = [[] for _ in prompts]
+            applied.records = [[] for _ in prompts]
             _register(_Pass(model, prompts, rows, applied), handles)
         yield
     finally:
@@ -57,23 +57,23 @@ class _Pass:
         self.model, self.prompts, self.applied = model, prompts, applied
         self.by_node: dict[str, list[tuple[int, Intervention]]] = {}
         for row, interventions in enumerate(rows):
-            for one in interventions:
-                self.by_node.setdefault(one.node, []).append((row, one))
+            for intervention in interventions:
+                self.by_node.setdefault(intervention.node, []).append((row, intervention))
 
     def change(self, name: str, write: Tensor) -> Tensor:
-        """What is added to a node's write, (B, T, d), one intervention after the other."""
+        """The sum of all changes to a node's write, (B, T, d); each intervention sees those before it."""
         total = torch.zeros_like(write)
-        for row, one in self.by_node[name]:
+        for row, intervention in self.by_node[name]:
             tokens = self.prompts[row]
             before = (write[row] + total[row])[: len(tokens)]
-            change = one.change(before, tokens)
+            change = intervention.change(before, tokens)
             total[row, : len(tokens)] += change
             sizes = {"write_norm": _norm(before), "change_norm": _norm(change)}
-            self.applied.said[row].append(one.to_record() | sizes)
+            self.applied.records[row].append(intervention.to_record() | sizes)
         return total
 
     def add(self, name: str, output: Tensor) -> Tensor:
-        """The output with the node's change, where the output is the node's write."""
+        """An output that is the node's write, with its change added."""
         return output + self.change(name, output.to(self.model.dtype)).to(output.dtype)
 
 
@@ -97,8 +97,8 @@ def _register(work: _Pass, handles: list[Any]) -> None:
             assert node.layer is not None
             assert node.head is not None
             heads.setdefault(node.layer, []).append(node.head)
-    for layer, some in heads.items():
-        sites, hook = adapter.sites(layers[layer]), _OnHeads(work, layer, some)
+    for layer, chosen in heads.items():
+        sites, hook = adapter.sites(layers[layer]), _OnHeads(work, layer, chosen)
         if hook.spec.post_norm is not None and sites.attention_post_norm is None:
             raise ModelError(
                 "An adapter with a norm after its attention must name it: set attention_post_norm in sites()."
@@ -127,7 +127,7 @@ def _on_output(work: _Pass, name: str) -> Callable[..., Any]:
 
 
 class _OnHeads:
-    """The output projection shows z and its sum; the change is added there, or after the norm that follows."""
+    """Reads z at the output projection; adds the change there, or after the post-norm if there is one."""
 
     def __init__(self, work: _Pass, layer: int, heads: list[int]) -> None:
         self.work, self.layer, self.heads = work, layer, heads
@@ -146,9 +146,9 @@ class _OnHeads:
 
     def add(self, output: Tensor) -> Tensor:
         assert self.writes is not None
-        kept = self.work.applied.heads.setdefault(self.layer, {})
+        changes = self.work.applied.heads.setdefault(self.layer, {})
         for head, write in zip(self.heads, self.writes, strict=True):
             change = self.work.change(f"a{self.layer}.h{head}", write).to(output.dtype)
-            kept[head] = change.to(write.dtype)
+            changes[head] = change.to(write.dtype)
             output = output + change
         return output

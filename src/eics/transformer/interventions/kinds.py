@@ -1,17 +1,17 @@
-"""The four interventions: each says what is added to a node's write, position by position.
+"""The four interventions: each defines a change to what a node writes, position by position.
 
-With `w_t` what the node wrote at position t, `rms_t` the root of the mean of its squares and `s` the strength, the
-node is made to write `w_t + c_t`, where
+If the node writes `w_t` at position t, with root mean square `rms_t`, an intervention of strength `s` makes it write
+`w_t + c_t`, where
 
     noise    c_t = s rms_t n_t            n_t standard normal: at s = 1 the noise is about as long as the write
-    steer    c_t = s ||w_t|| v / ||v||    one direction for all positions; at s = 1 as long as the write
-    ablate   c_t = s (m - w_t)            towards 0, or towards a mean m that is given
-    patch    c_t = s (p_t - w_t)          towards what the node wrote on another prompt
+    steer    c_t = s ||w_t|| v / ||v||    one direction at all positions; at s = 1 as long as the write
+    ablate   c_t = s (m - w_t)            towards 0, or towards a given mean m
+    patch    c_t = s (p_t - w_t)          towards what the node writes on another prompt
 
-The change is a vector of the residual stream for every kind of node. So noise on a head does not lie in the range of
-its `W_O`: it is what an edge would carry wrongly, not what the head could have said. What is drawn depends on the
-seed, the node and the prompt's tokens only, and not on the strength: a prompt gets the same noise alone, in a batch
-and padded, and a stronger dose is the same noise, longer.
+The change is a vector in the residual stream, whatever the node. So noise on a head need not lie in the range of its
+`W_O`: it stands for a faulty edge, not for something the head could have written. Random draws depend on the seed, the
+node and the prompt's tokens, but not on the strength: a prompt gets the same noise alone, in a batch and padded, and a
+stronger dose is the same noise, longer.
 
 >>> Noise("m3", 0.5).to_record()
 {'kind': 'noise', 'node': 'm3', 'strength': 0.5, 'at': 'all', 'seed': 0}
@@ -34,72 +34,79 @@ from eics.linalg.probes import generator
 
 @dataclass(frozen=True, eq=False)
 class Intervention(ABC):
-    """One node, how strongly, and at which token positions: `all`, `last`, or a list (from the end if negative)."""
+    """One node, a strength, and token positions: `all`, `last`, or a list (from the end if negative)."""
 
     kind: ClassVar[str]
+    numeric: ClassVar[dict[str, int]] = {}
+    """Fields that hold numbers, with their dimensions; the last one is the model's width."""
+
     node: str
     strength: float = 1.0
     at: str | Sequence[int] = "all"
 
     def __post_init__(self) -> None:
         strength = self.strength
-        usable = isinstance(strength, Real) and not isinstance(strength, bool) and 0 <= float(strength) < math.inf
-        if not usable:
+        if not isinstance(strength, Real) or isinstance(strength, bool) or not 0 <= float(strength) < math.inf:
             raise OptionError.of("strength", "a finite number >= 0", strength)
         object.__setattr__(self, "strength", float(strength))
-        object.__setattr__(self, "at", _at(self.at))
+        object.__setattr__(self, "at", _checked_at(self.at))
         if Node.parse(self.node).kind not in (Kind.INPUT, Kind.HEAD, Kind.MLP):
             raise OptionError.of("node", "one that writes: input, a<layer>.h<head> or m<layer>", self.node)
+        for name, dimensions in self.numeric.items():
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _as_tensor(name, getattr(self, name), dimensions))
 
     @abstractmethod
     def _change(self, write: Tensor, tokens: Sequence[int]) -> Tensor:
         """c at every position, (T, d)."""
 
     def change(self, write: Tensor, tokens: Sequence[int]) -> Tensor:
-        """What is added to a write, (T, d), of the prompt with these tokens; 0 at positions that are not named."""
+        """What is added to the write, (T, d), of a prompt with these tokens; 0 outside the chosen positions."""
         chosen = torch.zeros(len(tokens), 1, dtype=torch.bool, device=write.device)
-        chosen[self.places(len(tokens))] = True
+        chosen[self.positions(len(tokens))] = True
         return torch.where(chosen, self._change(write, tokens), 0.0)
 
-    def places(self, length: int) -> list[int]:
-        """The positions in a prompt of so many tokens."""
+    def positions(self, length: int) -> list[int]:
+        """The chosen positions in a prompt of `length` tokens."""
         if self.at == "all":
             return list(range(length))
         if self.at == "last":
             return [length - 1]
-        wrong = [place for place in self.at if not -length <= int(place) < length]
-        if wrong:
+        outside = [position for position in self.at if not -length <= int(position) < length]
+        if outside:
             raise PromptError(
-                f"an intervention at position {wrong[0]} must lie in the prompt's {length} tokens: change its 'at'"
+                f"an intervention at position {outside[0]} must lie in the prompt's {length} tokens: change its 'at'"
             )
-        return [int(place) % length for place in self.at]
+        return [int(position) % length for position in self.at]
 
     def check_length(self, length: int) -> None:
-        """Refuses one prompt, of so many tokens, to which this cannot be done."""
-        self.places(length)
+        """Refuses a prompt of `length` tokens if this cannot be done to it."""
+        self.positions(length)
 
     def check_width(self, width: int) -> None:
-        """Refuses what fits no prompt of a model of this width."""
-        for name in ("vector", "mean", "write"):
-            given = getattr(self, name, None)
+        """Refuses numbers that do not fit the model's width."""
+        for name in self.numeric:
+            given = getattr(self, name)
             if given is not None and given.shape[-1] != width:
                 raise OptionError.of(name, f"{width} numbers, the model's width", f"{given.shape[-1]} numbers")
 
     def to_record(self) -> dict[str, Any]:
-        """What records say of it: JSON types only, no vectors."""
-        found: dict[str, Any] = {"kind": self.kind}
+        """The intervention in a record: JSON types only, no vectors."""
+        record: dict[str, Any] = {"kind": self.kind}
         for field in fields(self):
             value = getattr(self, field.name)
             if value is not None and not isinstance(value, Tensor):
-                found[field.name] = list(value) if isinstance(value, tuple) else value
-        return found
+                record[field.name] = list(value) if isinstance(value, tuple) else value
+        return record
 
 
 @dataclass(frozen=True, eq=False)
 class _Added(Intervention):
-    """Adds a vector that does not come from the write. Its length at strength 1 is the write's own, position by
-    position; or `norms`, (T,), those of the node `like`, which then also names the random stream: the very same vector
-    at another place."""
+    """Adds a vector that is independent of the write but as long as the write at strength 1, position by position.
+
+    For the very same vector at another node, `like` names the node whose random stream is used and `norms`, (T,), gives
+    the norms of that node's write.
+    """
 
     seed: int = 0
     like: str | None = None
@@ -136,16 +143,15 @@ class Steer(_Added):
     """A steering vector of d numbers, or a random direction: the same for every prompt and position."""
 
     kind: ClassVar[str] = "steer"
+    numeric: ClassVar[dict[str, int]] = {"vector": 1}
     vector: Tensor | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.vector is not None:
-            object.__setattr__(self, "vector", _numbers("vector", self.vector, (1,)))
-            if not bool(self.vector.any()):
-                raise OptionError.of("vector", "a direction, not all zeros", self.vector.tolist())
+        if self.vector is not None and not bool(self.vector.any()):
+            raise OptionError.of("vector", "a direction, not all zeros", self.vector.tolist())
 
-    def _change(self, write: Tensor, tokens: Sequence[int]) -> Tensor:  # noqa: ARG002 - for noise, which goes by prompt
+    def _change(self, write: Tensor, tokens: Sequence[int]) -> Tensor:  # noqa: ARG002 - the same for every prompt
         vector = self._draw(1, write.shape[1], "direction") if self.vector is None else self.vector
         direction: Tensor = vector.double() / torch.linalg.vector_norm(vector.double())
         return self.strength * self._norms(write) * direction.reshape(1, -1).to(write)
@@ -153,12 +159,18 @@ class Steer(_Added):
 
 @dataclass(frozen=True, eq=False)
 class _Towards(Intervention):
-    """Goes part of the way to another write; strength 1 arrives."""
+    """Moves the write towards a target, (T, d), (1, d) or (d,); strength 1 arrives there."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.strength > 1:
             raise OptionError.of("strength", f"at most 1 to {self.kind}: 1 goes all the way", self.strength)
+
+    @abstractmethod
+    def _target(self, write: Tensor) -> Tensor: ...
+
+    def _change(self, write: Tensor, tokens: Sequence[int]) -> Tensor:  # noqa: ARG002 - the target knows its prompt
+        return self.strength * (self._target(write).to(write) - write)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,24 +178,23 @@ class Ablate(_Towards):
     """Towards zero, or towards `mean`: d numbers."""
 
     kind: ClassVar[str] = "ablate"
+    numeric: ClassVar[dict[str, int]] = {"mean": 1}
     mean: Tensor | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.mean is not None:
-            object.__setattr__(self, "mean", _numbers("mean", self.mean, (1,)))
-
-    def _change(self, write: Tensor, tokens: Sequence[int]) -> Tensor:  # noqa: ARG002
-        aim = torch.zeros_like(write) if self.mean is None else self.mean.to(write)
-        return self.strength * (aim - write)
+    def _target(self, write: Tensor) -> Tensor:
+        return torch.zeros_like(write) if self.mean is None else self.mean
 
 
 @dataclass(frozen=True, eq=False)
 class Patch(_Towards):
-    """Towards what the node wrote on another `prompt` (text, or `tokens`) of as many tokens; with `at="last"` of any
-    number: the last position takes the last. `write` gives that activation itself, (T, d)."""
+    """Activation patching: towards what the node writes on another `prompt` (text, or `tokens`).
+
+    Both prompts must have the same number of tokens, unless `at="last"`: then the last position takes the write of the
+    other prompt's last position. `write` gives the activation itself, (T, d).
+    """
 
     kind: ClassVar[str] = "patch"
+    numeric: ClassVar[dict[str, int]] = {"write": 2}
     prompt: str | None = None
     tokens: Sequence[int] | None = None
     write: Tensor | None = None
@@ -194,32 +205,28 @@ class Patch(_Towards):
             raise OptionError.of("prompt", "text; token ids go into 'tokens'", self.prompt)
         if self.tokens is not None:
             object.__setattr__(self, "tokens", tuple(self.tokens))
-        if self.write is not None:
-            object.__setattr__(self, "write", _numbers("write", self.write, (2,)))
         if self.prompt is None and self.tokens is None and self.write is None:
             raise OptionError.of("prompt", "the other prompt of a patch (or its 'tokens', or the 'write' itself)", None)
 
     def check_length(self, length: int) -> None:
-        """The other prompt must have as many tokens, unless only the last position is taken."""
         super().check_length(length)
         other = len(self.tokens or ()) if self.write is None else len(self.write)
         if self.at != "last" and other != length:
             raise PromptError(
-                f"a patch needs another prompt of as many tokens; this has {length}, the other {other}: take one of "
-                "that length, or at='last'"
+                f"a patch needs another prompt with the same number of tokens; this has {length}, the other {other}: "
+                "choose one of that length, or at='last'"
             )
 
-    def _change(self, write: Tensor, tokens: Sequence[int]) -> Tensor:  # noqa: ARG002
+    def _target(self, write: Tensor) -> Tensor:  # noqa: ARG002 - comes from another prompt
         assert self.write is not None
-        aim = self.write[-1:] if self.at == "last" else self.write
-        return self.strength * (aim.to(write) - write)
+        return self.write[-1:] if self.at == "last" else self.write
 
 
 KINDS: dict[str, type[Intervention]] = {kind.kind: kind for kind in (Noise, Ablate, Patch, Steer)}
 
 
 def as_interventions(given: Any) -> tuple[Intervention, ...]:
-    """Interventions, or objects such as `{"kind": "noise", "node": "m3", "strength": 0.5}`; one alone, or several.
+    """Interventions from objects such as `{"kind": "noise", "node": "m3", "strength": 0.5}`; a single one or several.
 
     >>> as_interventions({"kind": "ablate", "node": "a1.h2"})[0].strength
     1.0
@@ -234,29 +241,28 @@ def _from_object(item: Any) -> Intervention:
     if not isinstance(item, Mapping) or item.get("kind") not in KINDS:
         raise OptionError.of("interventions", f"objects with a 'kind' of {', '.join(KINDS)}", item)
     kind = KINDS[item["kind"]]
-    known = {field.name for field in fields(kind)}
-    wrong = [name for name in item if name != "kind" and name not in known]
-    if wrong or "node" not in item:
-        must = f"a {kind.kind} with 'node' and perhaps {', '.join(sorted(known - {'node'}))}"
+    names = {field.name for field in fields(kind)}
+    if "node" not in item or not item.keys() <= names | {"kind"}:
+        must = f"a {kind.kind} with 'node' and perhaps {', '.join(sorted(names - {'node'}))}"
         raise OptionError.of("interventions", must, dict(item))
     return kind(**{name: value for name, value in item.items() if name != "kind"})
 
 
-def _at(at: Any) -> str | tuple[int, ...]:
+def _checked_at(at: Any) -> str | tuple[int, ...]:
     if isinstance(at, str) and at in ("all", "last"):
         return at
     listed = isinstance(at, Iterable) and not isinstance(at, str)
-    places = tuple(at) if listed else ()
-    if not places or not all(isinstance(place, Integral) and not isinstance(place, bool) for place in places):
+    positions = tuple(at) if listed else ()
+    if not positions or not all(isinstance(p, Integral) and not isinstance(p, bool) for p in positions):
         raise OptionError.of("at", "'all', 'last' or a list of token positions", at)
-    return tuple(int(place) for place in places)
+    return tuple(int(position) for position in positions)
 
 
-def _numbers(name: str, given: Any, axes: tuple[int, ...]) -> Tensor:
+def _as_tensor(name: str, given: Any, dimensions: int) -> Tensor:
     try:
-        found = torch.as_tensor(given, dtype=None if isinstance(given, Tensor) else torch.float64).detach()
+        numbers = torch.as_tensor(given, dtype=None if isinstance(given, Tensor) else torch.float64).detach()
     except (TypeError, ValueError, RuntimeError):
-        found = torch.empty(0)
-    if found.ndim not in axes or not found.numel() or not bool(found.isfinite().all()):
+        numbers = torch.empty(0)
+    if numbers.ndim != dimensions or not numbers.numel() or not bool(numbers.isfinite().all()):
         raise OptionError.of(name, "a list of finite numbers", given)
-    return found
+    return numbers
