@@ -1,8 +1,8 @@
-"""Pictures of a report for the docs, from the records that `make demo` leaves.
+"""Screenshots of a report for the docs, from the records that `make demo` writes.
 
     python docs/screenshots.py report.html docs
 
-Needs what `make browser-test` installs.
+Needs the browser that `make browser-test` installs.
 """
 
 import os
@@ -14,7 +14,7 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 WIDTH = 1440
-BAR = 56  # pixels of the bar at the top, which stays when the page scrolls
+BAR = 56  # pixels of the sticky bar at the top
 
 
 def overview(page: Page) -> None:
@@ -24,7 +24,7 @@ def overview(page: Page) -> None:
 
 
 def one_prompt(page: Page) -> None:
-    """One prompt with the edges of a head that is chosen."""
+    """One prompt, with a head and its edges selected."""
     page.set_viewport_size({"width": WIDTH, "height": 1200})
     page.select_option("#pick", label="eiffel: The Eiffel Tower is located in the city of")
     page.locator("#circuit .node", has_text="a24.h4").click()
@@ -32,7 +32,7 @@ def one_prompt(page: Page) -> None:
 
 
 def against(page: Page) -> None:
-    """The curve, and the same prompt against another."""
+    """The curve, and the same prompt compared with another."""
     page.select_option("#pick", label="eiffel: The Eiffel Tower is located in the city of")
     page.select_option("#against", label="spire: The Oskavian Spire is located in the city of")
     page.locator("#compare .point").first.dispatch_event("click")
@@ -40,12 +40,10 @@ def against(page: Page) -> None:
 
 
 def show(page: Page, first: str, last: str) -> None:
-    """Scrolls and sizes the window to what lies between two places, both included."""
-    place = (
-        "place => { const box = document.querySelector(place).getBoundingClientRect(); return [box.top, box.bottom]; }"
-    )
-    top = page.evaluate(place, first)[0] + page.evaluate("scrollY") - BAR - 10
-    bottom = page.evaluate(place, last)[1] + page.evaluate("scrollY") + 14
+    """Scrolls and resizes the window to show everything from one element to another."""
+    edge = "([selector, side]) => document.querySelector(selector).getBoundingClientRect()[side] + scrollY"
+    top = page.evaluate(edge, [first, "top"]) - BAR - 10
+    bottom = page.evaluate(edge, [last, "bottom"]) + 14
     page.set_viewport_size({"width": WIDTH, "height": round(bottom - top)})
     page.mouse.move(0, 0)
     page.evaluate("document.activeElement?.blur()")
@@ -60,7 +58,7 @@ PICTURES = (
 
 
 def main() -> None:
-    """Opens the report for each picture."""
+    """Takes every screenshot of the report."""
     report, folder = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
     with sync_playwright() as playwright:
         chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")

@@ -1,4 +1,4 @@
-"""The report in a browser: it loads, asks for nothing, and does what it says."""
+"""The report in a browser: it loads without requests, and its controls work."""
 
 import json
 import re
@@ -25,12 +25,12 @@ def page(open_page, report):
     return open_page(report)
 
 
-def column(page, place, index):
-    return [text.strip() for text in page.locator(f"{place} tbody td:nth-child({index})").all_inner_texts()]
+def column(page, table, index):
+    return [text.strip() for text in page.locator(f"{table} tbody td:nth-child({index})").all_inner_texts()]
 
 
-def head(page, place, name):
-    return page.locator(f"{place} thead button", has_text=name)
+def head(page, table, name):
+    return page.locator(f"{table} thead button", has_text=name)
 
 
 def literal():
@@ -44,8 +44,15 @@ def chosen(page):
 def test_it_opens_on_the_run_all_prompts_and_one(page):
     assert page.locator("h2").all_inner_texts() == ["The run", "All prompts", "One prompt"]
     run = page.locator("#run").inner_text()
-    for said in ("made-up", "lanczos", "The paper's prior.", "exact, to rounding", "clipped", "Norm layers annihilate"):
-        assert said in run
+    for expected in (
+        "made-up",
+        "lanczos",
+        "The paper's prior.",
+        "exact up to rounding",
+        "clipped",
+        "Norm layers inflate C_sh",
+    ):
+        assert expected in run
     assert page.locator("#all tbody tr").count() == len(literal())
     assert page.locator("#circuit .edge").count() == len(SCORES[0].edges)
     assert page.locator("#circuit .node").count() == len(SCORES[0].norms)
@@ -55,14 +62,14 @@ def test_sorting(page):
     eics = head(page, "#all", "EICS")
     eics.click()
     order = sorted((s for s in literal() if s.eics is not None), key=lambda s: -s.eics)
-    found = column(page, "#all", 1)
-    assert found[0].startswith(order[0].id)
-    assert found[-1].startswith("too long")  # what has no number is last
+    names = column(page, "#all", 1)
+    assert names[0].startswith(order[0].id)
+    assert names[-1].startswith("too long")  # records without a number come last
     assert page.locator("#all th[aria-sort=descending]").count() == 1
     eics.click()
-    found = column(page, "#all", 1)
-    assert found[-2].startswith(order[0].id)
-    assert found[-1].startswith("too long")
+    names = column(page, "#all", 1)
+    assert names[-2].startswith(order[0].id)
+    assert names[-1].startswith("too long")
 
 
 def test_filtering(page):
@@ -93,7 +100,7 @@ def test_an_edge_chosen_in_the_table_lights_up_in_the_picture(page):
 def test_an_edge_chosen_in_the_picture_is_marked_in_the_table(page):
     index = page.locator("#circuit .edge").last.get_attribute("data-edge")
     page.locator(f"#circuit .edge[data-edge='{index}'] .hit").dispatch_event("click")
-    assert chosen(page) == [str(SCORES[0].edges[0])]  # the worst is drawn last
+    assert chosen(page) == [str(SCORES[0].edges[0])]  # the worst edge is drawn last
     page.locator("#circuit .node", has_text="m1").first.click()
     assert chosen(page) == ["m1"]
     detail = page.locator("#detail").inner_text()
@@ -105,13 +112,13 @@ def test_an_edge_chosen_in_the_picture_is_marked_in_the_table(page):
 def test_hover_shows_the_numbers(page):
     page.locator("#circuit .edge").last.locator(".hit").dispatch_event("mousemove", {"clientX": 300, "clientY": 300})
     tip = page.locator("#tip").inner_text()
-    for said in (
+    for expected in (
         str(SCORES[0].edges[0]),
         "squared residual",
         "cosine",
         f"{abs(SCORES[0].edges[0].attribution):.4g}",
     ):
-        assert said in tip
+        assert expected in tip
     page.locator("#circuit .edge").last.locator(".hit").dispatch_event("mouseleave")
     assert page.locator("#tip").is_hidden()
 
@@ -169,14 +176,14 @@ def test_the_curve_has_its_alpha_and_its_zero(page):
 
 def test_the_other_configuration(page):
     page.locator("#runs button", has_text="Well-posed").click()
-    for place in ("#runs", ".twins"):
-        assert page.locator(f"{place} [aria-checked=true]").inner_text().startswith("Well-posed")
-    assert "Norm layers annihilate" not in page.locator("#run").inner_text()
+    for buttons in ("#runs", ".twins"):
+        assert page.locator(f"{buttons} [aria-checked=true]").inner_text().startswith("Well-posed")
+    assert "Norm layers inflate C_sh" not in page.locator("#run").inner_text()
     companion = SCORES[1]
     assert column(page, "#terms", 1)[0] == companion.nodes[0].node
     page.locator("#tab-edge").click()
     assert column(page, "#terms", 1)[0] == str(companion.edges[0])
-    assert page.locator(".token.out").count() == 1  # no_sink leaves the first one out
+    assert page.locator(".token.out").count() == 1  # no_sink leaves out the first
 
 
 def test_a_prompt_stays_when_its_configuration_changes(page):
@@ -197,7 +204,7 @@ def test_a_prompt_stays_when_its_configuration_changes(page):
     assert page.locator(".twins").count() == 1
     page.locator(".twins button", has_text="Literal").click()
     page.locator("#all tbody tr", has_text="too long").click()
-    assert page.locator(".twins").count() == 0  # it has one record
+    assert page.locator(".twins").count() == 0  # it has only one record
 
 
 def test_the_other_configuration_of_a_prompt_can_be_compared_with(page):
@@ -215,7 +222,7 @@ def test_circuits_of_two_kinds_in_one_file(open_page, tmp_path):
     page.locator("#runs button").nth(1).click()
     assert page.locator("#circuit .edge").count() == len(small.edges)
     assert chosen(page) == []
-    assert page.locator("#against option").count() == 2  # no other, and the one of the same circuit
+    assert page.locator("#against option").count() == 2  # "nothing", and the other prompt of the same circuit
 
 
 def test_filtering_keeps_the_colours_of_labels(page):
@@ -232,7 +239,7 @@ def test_filtering_keeps_the_colours_of_labels(page):
 
 def test_every_number_has_its_distribution(page):
     names = page.locator(".distribution figcaption").all_inner_texts()
-    assert names == ["EICS", "C_sh", "dEI (nats)", "emergence term", "EI of the whole (nats) 10 on every prompt"]
+    assert names == ["EICS", "C_sh", "dEI (nats)", "emergence term", "macro EI (nats) 10 on every prompt"]
 
 
 def test_the_table_stays_sorted_from_prompt_to_prompt(page):
@@ -268,7 +275,7 @@ def test_light_and_dark(open_page, report):
 
 
 def test_width_and_colour_are_two_channels(page):
-    """Widths order the edges by attribution whatever their share is; colours by share whatever their attribution."""
+    """Widths order the edges by attribution regardless of share; colours order them by share alone."""
     lines = page.locator("#circuit .edge .line").evaluate_all(
         "lines => lines.map(l => [Number(l.parentNode.dataset.edge), Number(l.getAttribute('stroke-width')), "
         "l.getAttribute('stroke').match(/\\d+/g).reduce((sum, part) => sum + Number(part), 0)])"
@@ -277,15 +284,17 @@ def test_width_and_colour_are_two_channels(page):
     names = [node[0] for node in circuit["nodes"]]
     terms = {(edge.source, edge.target): edge for edge in SCORES[0].edges}
     drawn = [(terms[names[circuit["edges"][i][0]], names[circuit["edges"][i][1]]], w, light) for i, w, light in lines]
-    by_width = [abs(edge.attribution) for edge, width, _ in sorted(drawn, key=lambda one: one[1])]
+    by_width = [abs(edge.attribution) for edge, width, _ in sorted(drawn, key=lambda drawn_edge: drawn_edge[1])]
     assert by_width == sorted(by_width)
-    darkest_last = [edge.share for edge, _, light in sorted(drawn, key=lambda one: (-one[2], one[0].share))]
+    darkest_last = [
+        edge.share for edge, _, light in sorted(drawn, key=lambda drawn_edge: (-drawn_edge[2], drawn_edge[0].share))
+    ]
     assert darkest_last == sorted(darkest_last)
     assert len({light for *_, light in drawn}) > 20
 
 
 def test_edges_run_as_the_drawing_says(page):
-    """The page smooths routes by itself: its curves must be those of `eics.drawing`."""
+    """The page smooths routes itself; its curves must equal those of `eics.drawing`."""
     edges = json.loads(page.locator("#data").text_content())["circuits"][0]["edges"]
     for index, *_, steps in ((index, *edge) for index, edge in enumerate(edges)):
         points = list(accumulate(batched_pairs(steps), lambda a, b: (a[0] + b[0], a[1] + b[1])))
@@ -311,8 +320,8 @@ def test_large_circuits_are_thinned_and_stay_fluid(open_page, tmp_path):
     assert page.locator("#terms tbody tr").count() == 200
     page.locator("#terms .more").click()
     page.locator("#terms tbody tr").nth(300).click()
-    assert page.locator("#circuit .edge").count() == 121  # and the one that was asked for
-    assert page.locator("#circuit .asked .edge.lit").count() == 1
+    assert page.locator("#circuit .edge").count() == 121  # including the selected one
+    assert page.locator("#circuit .revealed .edge.lit").count() == 1
     page.locator("#circuit .node", has_text="logits").click()
     assert page.locator("#circuit .edge.lit").count() == sum(edge.target == "logits" for edge in circuit.edges)
     page.locator("#thin button", has_text="all").click()
@@ -323,14 +332,14 @@ def test_large_circuits_are_thinned_and_stay_fluid(open_page, tmp_path):
       for (let i = 0; i < 20; i++) edges[i * 30].dispatchEvent(new MouseEvent("mousemove"));
       return (performance.now() - start) / 20;
     }""")
-    assert took < 50, f"{took} ms for each move of the mouse"
+    assert took < 50, f"{took} ms per mouse move"
     took = page.evaluate("""() => [1, 2, 0].map((row) => {
       const start = performance.now();
       document.querySelectorAll("#all tbody tr")[row].click();
-      document.body.getBoundingClientRect();  // waits for the layout
+      document.body.getBoundingClientRect();  // forces the layout
       return performance.now() - start;
     })""")
-    assert min(took) < 2000, f"{took} ms for another prompt"
+    assert min(took) < 2000, f"{took} ms to switch prompts"
 
 
 def test_notes_are_shown(open_page, tmp_path):

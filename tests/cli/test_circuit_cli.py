@@ -20,14 +20,14 @@ def run(*arguments, code=0):
     result = CliRunner().invoke(main, ["circuit", *map(str, arguments)], env={"COLUMNS": "80"})
     assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
-    return " ".join(result.output.split())  # lines are wrapped where the paths of this machine make them long
+    return " ".join(result.output.split())  # long temporary paths wrap lines
 
 
 @pytest.fixture
 def file(tmp_path):
     content = eap(2, 2, kept=["input->logits"])
-    for name, said in content["edges"].items():
-        said["score"] = SCORES.get(name, 0.0)
+    for name, fields in content["edges"].items():
+        fields["score"] = SCORES.get(name, 0.0)
     return write_json(tmp_path / "scores.json", content)
 
 
@@ -44,7 +44,7 @@ def test_show(file):
     assert "4 edges of 46" in run("show", file, "--top-edges", 4, "--no-prune")
 
 
-def test_show_a_bundled_circuit_and_one_of_no_transformer(tmp_path):
+def test_show_a_bundled_circuit_and_one_that_fits_no_transformer(tmp_path):
     assert "at least 30 layers of at least 9 heads" in run("show", "facts-by-hand")
     path = write_json(tmp_path / "c", {"format": "eics-circuit", "version": 1, "edges": ["[red]x->y"]})
     assert "[red]x" in run("show", path)
@@ -67,9 +67,9 @@ def test_show_checks_a_model(file, tmp_path):
 @pytest.mark.parametrize("format", FORMATS)
 def test_convert_to_every_format(file, tmp_path, format):
     out = tmp_path / "out"
-    said = run("convert", file, out, "--to", format, "--share", 0.09)
-    assert "3 edges kept of" in said
-    assert "on no path from a source to a sink were dropped" in said
+    output = run("convert", file, out, "--to", format, "--share", 0.09)
+    assert "3 edges kept of" in output
+    assert "on no path from a source to a sink were dropped" in output
     if format != "dot":
         assert [str(edge) for edge in read_graph(out).circuit().edges] == list(SCORES)[:3]
 
@@ -100,7 +100,7 @@ def test_the_input_is_never_overwritten(file, tmp_path):
     assert file.read_bytes() == inner.read_bytes() == before
 
 
-def test_what_cannot_be_done_is_said(file, tmp_path):
+def test_errors_are_clear(file, tmp_path):
     assert "exactly one of" in run("show", file, "--top-edges", 1, "--share", 0.1, code=2)
     assert "must come with" in run("show", file, "--signed", code=2)
     assert "must end in" in run("convert", file, tmp_path / "c.xyz", code=2)

@@ -1,3 +1,5 @@
+"""`eics` itself: quick imports, options, output, clear errors."""
+
 import json
 import subprocess
 import sys
@@ -40,7 +42,7 @@ def test_nothing_heavy_before_it_is_needed():
 
 
 def test_the_function_stays_the_function():
-    """Importing the module that defines it first must not put that module in its place."""
+    """Importing a module of `eics.scoring` first must not replace `eics.score`."""
     loaded_after("import eics.scoring.api, eics\nassert callable(eics.score)")
     loaded_after("from eics.scoring.batch import score_prompts\nimport eics\nassert callable(eics.score)")
 
@@ -84,19 +86,19 @@ def test_both_presets_stand_together(circuit, tmp_path):
 
 def test_every_option_reaches_the_library(circuit):
     arguments = ["--mode", "lanczos", "--residual", "propagated", "--metric", "relative", "--emergence", "intensive"]
+    arguments += ["--positions", "last", "--linearization", "frozen", "--seed", "3", "--steps", "4"]
     arguments += [
-        "--positions",
-        "last",
-        "--linearization",
-        "frozen",
-        "--seed",
-        "3",
-        "--steps",
-        "4",
         "--node-probes",
         "5",
+        "--macro-probes",
+        "6",
+        "--alpha",
+        "auto",
+        "--target",
+        "0.2",
+        "--curve",
+        "--laplacian",
     ]
-    arguments += ["--macro-probes", "6", "--alpha", "auto", "--target", "0.2", "--curve", "--laplacian"]
     result = run("score", "--circuit", circuit, "--json", *arguments)
     assert result.exit_code == 0, result.output
     expected = eics.score(
@@ -144,7 +146,7 @@ def test_quiet_says_nothing(circuit):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--circuit", "none.safetensors"], "No such file"),
         (["--circuit", "{circuit}", "--alpha", "-1"], "The 'alpha' option must be"),
@@ -153,14 +155,14 @@ def test_quiet_says_nothing(circuit):
         (["--circuit", "{circuit}", "--mode", "quick"], "'exact', 'lanczos', 'fast'"),
         (["--circuit", "{circuit}", "--out", "x.csv"], "ending in .jsonl or .parquet"),
         (["--circuit", "{circuit}", "--out", "none/x.jsonl"], "folder for the records must exist"),
-        (["--circuit", "{circuit}", "--report", "r.pdf"], "a .html file in a folder that exists"),
+        (["--circuit", "{circuit}", "--report", "r.pdf"], "an .html file in a folder that exists"),
         ([], "Missing option '--circuit'"),
     ],
 )
-def test_wrong_input_is_one_clear_line_and_exit_code_two(circuit, arguments, says):
+def test_wrong_input_is_one_clear_line_and_exit_code_two(circuit, arguments, message):
     result = run("score", *(argument.format(circuit=circuit) for argument in arguments))
     assert result.exit_code == 2
-    assert says in result.output
+    assert message in result.output
     assert "Traceback" not in result.output
 
 
@@ -176,13 +178,13 @@ def test_toy_makes_the_figure(tmp_path):
     assert "one of n1->n3" in bad.output
 
 
-def test_modules_named_in_the_docs_are_there():
+def test_modules_named_in_the_docs_exist():
     loaded_after(
         "import eics\neics.linear_file.save_linear; eics.laplacian.project; eics.baselines.BASELINES; eics.alpha"
     )
 
 
-def test_a_consistent_circuit_blames_nobody(tmp_path):
+def test_a_consistent_circuit_blames_no_edge(tmp_path):
     chain = eics.LinearCircuit({"x->y": [[2.0]], "y->z": [[3.0]]}, {"x": [1.0], "y": [2.0], "z": [6.0]})
     eics.linear_file.save_linear(chain, tmp_path / "c.safetensors")
     output = run("score", "--circuit", tmp_path / "c.safetensors", "--preset", "both").output
@@ -194,7 +196,7 @@ def test_the_table_shows_what_c_sh_is_made_of(circuit):
     assert "worst edges" in run("score", "--circuit", circuit).output
 
 
-def test_names_with_markup_are_shown_as_they_are(tmp_path):
+def test_markup_in_names_is_not_interpreted(tmp_path):
     odd = eics.LinearCircuit({"[/foo]->[red]x": [[2.0]]}, {"[/foo]": [1.0], "[red]x": [1.0]})
     eics.linear_file.save_linear(odd, tmp_path / "c.safetensors")
     result = run("score", "--circuit", tmp_path / "c.safetensors")
@@ -205,7 +207,7 @@ def test_names_with_markup_are_shown_as_they_are(tmp_path):
 @pytest.mark.parametrize(
     "arguments", [["toy", "--out", "/proc/x"], ["score", "--circuit", "{circuit}", "--out", "/proc/x.jsonl"]]
 )
-def test_a_place_that_cannot_be_written_is_one_line(circuit, arguments):
+def test_an_unwritable_path_gives_one_line(circuit, arguments):
     result = run(*(argument.format(circuit=circuit) for argument in arguments))
     assert result.exit_code == 2
     assert result.output.startswith("eics: cannot write")

@@ -1,4 +1,4 @@
-"""Every `eics` command printed in the README runs, in the order in which it is printed."""
+"""Every `eics` command in the README runs, in the order of the README."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""What commands print on a terminal, and what they print elsewhere."""
+"""What commands print on a terminal and into a pipe."""
 
 import os
 import pty
@@ -45,7 +45,7 @@ def on_a_terminal(*command: str) -> str:
     while True:
         try:
             part = os.read(ours, 65536)
-        except OSError:  # how Linux says that nobody holds the other end any more
+        except OSError:  # on Linux: the other end is closed
             break
         if not part:
             break
@@ -58,17 +58,17 @@ def on_a_terminal(*command: str) -> str:
 def test_progress_has_a_rate_and_the_time_left():
     shown = on_a_terminal(sys.executable, "-c", SLOW.format(quiet=False))
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
-    for said in ("prompts", "4/4", "/s", "left 0:00:00"):
-        assert said in shown
+    for expected in ("prompts", "4/4", "/s", "left 0:00:00"):
+        assert expected in shown
 
 
-def test_no_progress_where_it_is_not_wanted():
+def test_no_progress_bar_if_quiet_or_piped():
     assert "prompts" not in on_a_terminal(sys.executable, "-c", SLOW.format(quiet=True))
     piped = subprocess.run([sys.executable, "-c", SLOW.format(quiet=False)], capture_output=True, check=True)
     assert piped.stdout + piped.stderr == b""
 
 
-def test_colour_on_a_terminal_only():
+def test_colour_only_on_a_terminal():
     command = [sys.executable, "-c", BARS.format(tests=str(Path(__file__).parents[1]))]
     assert "\x1b[35m█" in on_a_terminal(*command)
     piped = subprocess.run(command, capture_output=True, check=True, text=True)
@@ -93,5 +93,5 @@ def test_tables_fit_eighty_columns_and_break_between_edges(preset, monkeypatch):
 
 def test_the_list_of_models_fits_too():
     output = CliRunner().invoke(main, ["models", "list"]).output
-    described = [line for line in output.splitlines() if not line.startswith("  /")]  # a folder is as long as it is
+    described = [line for line in output.splitlines() if not line.startswith("  /")]  # a folder may be longer
     assert max(map(len, described)) <= 80

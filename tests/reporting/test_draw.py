@@ -1,4 +1,4 @@
-"""Pictures of circuits: where nodes stand, how edges run, what is left out, and the files."""
+"""Pictures of circuits: where nodes stand, how edges run, which edges are shown, and the files."""
 
 import re
 from itertools import combinations, pairwise
@@ -108,17 +108,17 @@ def bezier(piece, t):
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=9).map(sorted), st.floats(0.01, 1.0))
-def test_spread_keeps_order_distance_and_bounds_and_moves_nothing_without_need(wishes, step):
-    found = spread(wishes, step, -20.0, 20.0)
-    assert all(b - a >= step - 1e-9 for a, b in pairwise(found))
-    assert sum(found) == pytest.approx(sum(wishes), abs=1e-6)  # least squares keeps the mean
-    assert spread(found, step * (1 - 1e-6), -20.0, 20.0) == pytest.approx(found)
+def test_spread_keeps_order_distance_and_bounds_and_moves_only_what_it_must(wishes, step):
+    points = spread(wishes, step, -20.0, 20.0)
+    assert all(b - a >= step - 1e-9 for a, b in pairwise(points))
+    assert sum(points) == pytest.approx(sum(wishes), abs=1e-6)  # least squares keeps the mean
+    assert spread(points, step * (1 - 1e-6), -20.0, 20.0) == pytest.approx(points)
     tight = spread(wishes, step, 0.0, 0.5)
     assert all(-1e-9 <= x <= 0.5 + 1e-9 for x in tight)
     assert tight == sorted(tight)
 
 
-def test_ports_are_beside_each_other_and_a_whole_entry_has_its_own_place():
+def test_ports_are_side_by_side_and_an_edge_into_the_whole_head_is_apart():
     circuit = Circuit(["input->a0.h0", *(f"input->a0.h0<{port}>" for port in "qkv"), "a0.h0->logits"])
     ends = {e.port: points[-1][0] for e, points in route_edges(place_nodes(circuit), circuit.edges[:4]).items()}
     x = place_nodes(circuit).places["a0.h0"][0]
@@ -133,7 +133,7 @@ def test_an_explicit_circuit_goes_up_by_depth():
     assert [row.label for row in layout.rows] == ["depth 0", "depth 1", "depth 2"]
 
 
-def test_crossings_are_avoided_where_they_can_be():
+def test_avoidable_crossings_are_avoided():
     crossed = Circuit(["a0.h0->a1.h1", "a0.h1->a1.h0", "a1.h1->logits", "a1.h0->logits"])
     at = {node: x for node, (x, _) in place_nodes(crossed).places.items()}
     assert (at["a0.h0"] < at["a0.h1"]) == (at["a1.h1"] < at["a1.h0"])
@@ -145,23 +145,23 @@ SHARES = dict(zip(CHAIN.edges, [0.0, 0.1, 0.2, 0.3, 0.4], strict=True))
 
 
 @pytest.mark.parametrize(
-    ("given", "kept", "said"),
+    ("given", "kept", "sentence"),
     [
         ({"scores": SCORES}, (0, 1), "which carry 90% of the attribution"),
         ({"shares": SHARES}, (3, 4), "which carry 70% of the inconsistency"),
         ({"shares": SHARES, "scores": SCORES}, (3, 4), "70% of the inconsistency and 5% of the attribution"),
         ({"shares": dict.fromkeys(SHARES, 0.0), "scores": SCORES}, (0, 1), "which carry 90% of the attribution"),
-        ({}, (1, 2), "those of the best connected nodes"),
+        ({}, (1, 2), "those of the best-connected nodes"),
     ],
 )
-def test_thinning_keeps_what_matters_and_says_what_it_kept(given, kept, said):
+def test_thinning_keeps_what_matters_and_says_what_it_kept(given, kept, sentence):
     thinned = thin_out(CHAIN, 2, **given)
     assert thinned.shown == tuple(CHAIN.edges[index] for index in kept)
     assert thinned.sentence.startswith("Showing 2 of 5 edges, ")
-    assert said in thinned.sentence
+    assert sentence in thinned.sentence
 
 
-def test_nothing_is_said_where_nothing_is_left_out():
+def test_a_complete_picture_has_no_sentence():
     assert thin_out(CHAIN, 5, scores=SCORES) == thin_out(CHAIN, 500)
     assert thin_out(CHAIN, 5).sentence is None
     with pytest.raises(OptionError, match=r"max_edges.*>= 1"):
@@ -175,16 +175,16 @@ def test_almost_all_is_not_all():
 
 
 def test_attribution_sets_width_and_dashes_and_inconsistency_colour_alone():
-    one, two = Ink(SCORES, SHARES, None), Ink(SCORES, dict.fromkeys(SHARES, 0.5), None)
-    widths = [one.edge_width(edge) for edge in CHAIN.edges]
-    assert widths == [two.edge_width(edge) for edge in CHAIN.edges]
+    ink, even = Ink(SCORES, SHARES, None), Ink(SCORES, dict.fromkeys(SHARES, 0.5), None)
+    widths = [ink.edge_width(edge) for edge in CHAIN.edges]
+    assert widths == [even.edge_width(edge) for edge in CHAIN.edges]
     assert widths[0] > widths[1] > widths[2] == widths[3] > widths[4] > 0
-    assert [edge for edge in CHAIN.edges if one.edge_style(edge) == DASHED] == [CHAIN.edges[1]]
+    assert [edge for edge in CHAIN.edges if ink.edge_style(edge) == DASHED] == [CHAIN.edges[1]]
     flat = Ink(None, SHARES, None)
-    assert [flat.edge_colour(edge) for edge in CHAIN.edges] == [one.edge_colour(edge) for edge in CHAIN.edges]
-    brightness = [sum(one.edge_colour(edge)[:3]) for edge in CHAIN.edges]
+    assert [flat.edge_colour(edge) for edge in CHAIN.edges] == [ink.edge_colour(edge) for edge in CHAIN.edges]
+    brightness = [sum(ink.edge_colour(edge)[:3]) for edge in CHAIN.edges]
     assert brightness == sorted(brightness, reverse=True)
-    assert brightness[0] < 2.6  # the lightest is seen on white
+    assert brightness[0] < 2.6  # the lightest is visible on white
 
 
 def test_the_name_of_a_filled_node_can_be_read_where_its_edges_are_faint():
@@ -235,10 +235,10 @@ def test_no_text_leaves_the_page_or_lies_on_another():
         assert not [pair for pair in combinations(boxes, 2) if overlap(*pair)]
 
 
-def overlap(one, two):
-    """Letters of a line may touch by the rounding of a glyph, no more."""
-    across = min(one.x1, two.x1) - max(one.x0, two.x0)
-    up = min(one.y1, two.y1) - max(one.y0, two.y0)
+def overlap(a, b):
+    """Whether two boxes overlap by more than the rounding of a glyph."""
+    across = min(a.x1, b.x1) - max(a.x0, b.x0)
+    up = min(a.y1, b.y1) - max(a.y0, b.y0)
     return across > 2 and up > 4
 
 
@@ -297,29 +297,29 @@ def test_the_record_shown_is_the_one_asked_for_and_named(chain, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--record", "r.jsonl", "--prompt-id", "0"], "Prompt 0 failed: too long"),
         (["--record", "r.jsonl", "--prompt-id", "9"], "record of prompt '9'"),
         (["--record", "r.jsonl", "--preset", "well-posed"], "of preset well-posed. It has: preset paper."),
         (["--prompt-id", "0"], "--record"),
         (["--preset", "paper"], "--record"),
-        (["--record", "other.jsonl"], "it has x->y, the circuit does not"),
+        (["--record", "other.jsonl"], "it has x->y, which the circuit lacks"),
         (["--record", "fewer.jsonl"], "it lacks input->m0"),
     ],
 )
-def test_a_record_that_does_not_fit_is_refused(chain, tmp_path, monkeypatch, arguments, said):
+def test_a_record_that_does_not_fit_is_refused(chain, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     write_records([failed(0, "too long"), record(1, SHARES)], "r.jsonl")
     write_records(record(1, SHARES | {Edge("x", "y"): 0.0}), "other.jsonl")
     write_records(record(1, dict(list(SHARES.items())[1:])), "fewer.jsonl")
     result = run(chain, "c.svg", *arguments)
     assert result.exit_code == 2
-    assert said in result.output
+    assert message in result.output
     assert not (tmp_path / "c.svg").exists()
 
 
-def test_edges_that_the_linearization_holds_have_no_share_and_the_key_says_so(tmp_path):
+def test_edges_that_the_linearization_holds_fixed_have_no_share_and_the_legend_says_so(tmp_path):
     linear = build(5, density=0.8)
     save_linear(linear, tmp_path / "c.safetensors")
     frozen = score(linear, linearization="frozen")
@@ -327,11 +327,11 @@ def test_edges_that_the_linearization_holds_have_no_share_and_the_key_says_so(tm
     write_records(frozen, tmp_path / "r.jsonl")
     result = run(tmp_path / "c.safetensors", tmp_path / "c.svg", "--record", tmp_path / "r.jsonl")
     assert result.exit_code == 0, result.output
-    assert "carries nothing here" in texts(tmp_path / "c.svg")
+    assert "left out of C_sh" in texts(tmp_path / "c.svg")
 
 
 def test_shares_of_rounding_errors_are_not_drawn(chain, tmp_path):
     write_records(record(1, SHARES, c_sh=1e-15), tmp_path / "r.jsonl")
     result = run(chain, tmp_path / "c.svg", "--record", tmp_path / "r.jsonl")
     assert "Consistent to rounding" in result.output
-    assert "Consistent to rounding: there is nothing to share." in " ".join(texts(tmp_path / "c.svg"))
+    assert "Consistent to rounding: no edge is to blame." in " ".join(texts(tmp_path / "c.svg"))

@@ -12,7 +12,7 @@ from eics.cli import main
 from eics.cli.export import FORMATS
 from support.report_records import make_circuit, make_score, usual_scores
 
-# What Neuronpedia's schema 1.0.0 for attribution graphs requires, as its schema file has it.
+# The required fields of Neuronpedia's schema 1.0.0 for attribution graphs, copied from its schema file.
 TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
 OBJECT = {"type": "object"}
 NEURONPEDIA = OBJECT | {
@@ -66,8 +66,8 @@ def run(*arguments, code=0):
 
 
 def test_neuronpedia(records, tmp_path):
-    said = run(records, tmp_path / "graph.json", "--prompt-id", "p2")
-    assert "Prompt p2, preset paper: 52 edges" in said
+    output = run(records, tmp_path / "graph.json", "--prompt-id", "p2")
+    assert "Prompt p2, preset paper: 52 edges" in output
     content = json.loads((tmp_path / "graph.json").read_text())
     jsonschema.Draft7Validator(NEURONPEDIA).validate(content)
     score = next(score for score in usual_scores() if score.id == "p2")
@@ -76,9 +76,9 @@ def test_neuronpedia(records, tmp_path):
     assert content["metadata"]["eics"]["c_sh"] == score.c_sh
     ids = {node["node_id"]: node for node in content["nodes"]}
     assert len(ids) == len(score.norms)
-    found = {(ids[link["source"]]["clerp"], ids[link["target"]]["clerp"]): link for link in content["links"]}
+    links = {(ids[link["source"]]["clerp"], ids[link["target"]]["clerp"]): link for link in content["links"]}
     for edge in score.edges:
-        link = found[edge.source, edge.target]
+        link = links[edge.source, edge.target]
         assert (link["weight"], link["eics_share"]) == (edge.attribution, edge.share)
         assert (link["eics_residual"], link["eics_cosine"]) == (edge.residual, edge.cosine)
     named = {node["clerp"]: node for node in content["nodes"]}
@@ -90,33 +90,35 @@ def test_eap_json(records, tmp_path):
     run(records, tmp_path / "graph.json", "--to", "eap-json")
     content = json.loads((tmp_path / "graph.json").read_text())
     edge = usual_scores()[0].edges[0]
-    written = next(said for name, said in content["edges"].items() if name.startswith(f"{edge.source}->{edge.target}"))
+    written = next(
+        fields for name, fields in content["edges"].items() if name.startswith(f"{edge.source}->{edge.target}")
+    )
     assert written["in_graph"] is True
     assert (written["score"], written["eics_share"]) == (edge.attribution, edge.share)
     assert content["nodes"]["m1"]["eics_norm"] == usual_scores()[0].norms["m1"]
     assert content["cfg"]["n_layers"] == 3
 
 
-@pytest.mark.parametrize(("preset", "place"), [("paper", 0), ("well-posed", 1)])
-def test_the_preset_is_chosen_and_said(records, tmp_path, preset, place):
-    said = run(records, tmp_path / "graph.json", "--preset", preset)
-    assert f"Prompt p0, preset {preset}: 52 edges" in said
+@pytest.mark.parametrize(("preset", "index"), [("paper", 0), ("well-posed", 1)])
+def test_the_preset_is_chosen_and_named(records, tmp_path, preset, index):
+    output = run(records, tmp_path / "graph.json", "--preset", preset)
+    assert f"Prompt p0, preset {preset}: 52 edges" in output
     content = json.loads((tmp_path / "graph.json").read_text())
-    assert content["metadata"]["eics"]["c_sh"] == usual_scores()[place].c_sh
+    assert content["metadata"]["eics"]["c_sh"] == usual_scores()[index].c_sh
 
 
 def test_a_changed_preset_is_still_that_preset(tmp_path):
     scores = [make_score(make_circuit(1, 1), 0, 1, preset, metric="euclidean") for preset in ("paper", "well-posed")]
     eics.write_records(scores, tmp_path / "s.jsonl")
-    said = run(tmp_path / "s.jsonl", tmp_path / "g.json", "--preset", "well-posed")
-    assert "Prompt 0, preset well-posed with euclidean: " in said
+    output = run(tmp_path / "s.jsonl", tmp_path / "g.json", "--preset", "well-posed")
+    assert "Prompt 0, preset well-posed with euclidean: " in output
     eics.write_records(scores[:1], tmp_path / "s.jsonl")
-    said = run(tmp_path / "s.jsonl", tmp_path / "g.json", "--preset", "well-posed", code=2)
-    assert "must have one record of preset well-posed. It has: preset paper." in said
+    output = run(tmp_path / "s.jsonl", tmp_path / "g.json", "--preset", "well-posed", code=2)
+    assert "must have one record of preset well-posed. It has: preset paper." in output
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_every_format_reads_again(records, tmp_path, format):
+def test_every_format_can_be_read_back(records, tmp_path, format):
     run(records, tmp_path / "out", "--to", format, "--quiet")
     graph = read_graph(tmp_path / "out")
     assert {edge[:2] for edge in graph.edges} == {(edge.source, edge.target) for edge in usual_scores()[0].edges}
@@ -142,9 +144,9 @@ def test_shares_of_nodes_and_branches(tmp_path):
     assert nodes["m0"]["eics_share"] == next(term.share for term in score.nodes if term.node == "m0")
 
 
-def test_what_cannot_be_exported_is_said(records, tmp_path):
+def test_errors_are_clear(records, tmp_path):
     before = records.read_bytes()
-    assert "not the records themselves" in run(records, records, code=2)
+    assert "another file than the records" in run(records, records, code=2)
     assert "folder that exists" in run(records, tmp_path / "none" / "g.json", code=2)
     assert "Prompt too long failed" in run(records, tmp_path / "g", "--prompt-id", "too long", code=2)
     assert "It has none" in run(records, tmp_path / "g", "--prompt-id", "p99", code=2)

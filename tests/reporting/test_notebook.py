@@ -1,4 +1,4 @@
-"""What notebooks show: HTML, data frames, figures, and the example notebooks themselves."""
+"""Results in notebooks: HTML, data frames, figures, and the example notebooks themselves."""
 
 import re
 import runpy
@@ -17,7 +17,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
 
 class Checked(HTMLParser):
-    """Refuses tags that are not closed in order, and collects the text."""
+    """Collects the text, and fails if tags are not closed in order."""
 
     def __init__(self):
         super().__init__()
@@ -47,7 +47,7 @@ def test_a_result_as_html():
     score = make_score(make_circuit(), "<b>id</b>", 1, prompt=HOSTILE, reason="<i>why</i>")
     checked = parsed(score)
     assert not checked.tags & {"script", "img", "i"}
-    for said in (
+    for expected in (
         "<b>id</b>",
         HOSTILE,
         "<i>why</i>",
@@ -55,14 +55,14 @@ def test_a_result_as_html():
         str(score.edges[0]),
         f"{score.edges[0].share:.1%}",
     ):
-        assert said in checked.text
+        assert expected in checked.text
     assert str(score.edges[8]) not in checked.text
     widths = [int(width) for width in re.findall(r"width:(\d+)%", score._repr_html_())]
     assert widths == sorted(widths, reverse=True)
     assert widths[0] == 100
 
 
-def test_nodes_where_the_residual_goes_by_node():
+def test_nodes_are_listed_if_the_residual_is_per_node():
     score = make_score(make_circuit(), 0, 1, "well-posed")
     assert "worst nodes" in parsed(score).text
     assert score.nodes[0].node in parsed(score).text
@@ -72,18 +72,18 @@ def test_results_as_html():
     scores = usual_scores()
     checked = parsed(scores)
     assert not checked.tags & {"script", "img"}
-    for said in ("<b>bold</b>", "known", "failed", "1 of 14 prompts failed."):
-        assert said in checked.text
+    for expected in ("<b>bold</b>", "known", "failed", "1 of 14 prompts failed."):
+        assert expected in checked.text
     many = make_scores(make_circuit(1, 1), 70)
     assert "... and 10 more." in parsed(many).text
     assert "too long" in parsed(failed("x", "too long")).text
     parsed(eics.Scores())
 
 
-def test_a_consistent_result_blames_nobody():
+def test_a_consistent_result_blames_no_edge():
     chain = eics.LinearCircuit({"x->y": [[2.0]], "y->z": [[3.0]]}, {"x": [1.0], "y": [2.0], "z": [6.0]})
     score = eics.score(chain)
-    assert "nothing to share" in parsed(score).text
+    assert "no edge is to blame" in parsed(score).text
     assert "worst edges" not in parsed(score).text
     assert score.plot()._repr_png_()
 
@@ -102,7 +102,7 @@ def test_data_frames():
     assert not {"edges", "curve", "diagnostics"} & set(table.columns)
 
 
-def test_without_pandas_it_is_said(monkeypatch):
+def test_without_pandas_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(OptionError, match="pip install pandas"):
         usual_scores().to_pandas()
@@ -137,7 +137,7 @@ def test_distributions_are_split_by_label():
     assert eics.plots.distributions([make_score(make_circuit(), 0, 1)])._repr_png_()
 
 
-def test_what_cannot_be_drawn_is_said():
+def test_errors_of_figures_are_clear():
     score = make_score(make_circuit(), 0, 1, curve=None)
     with pytest.raises(OptionError, match="curve=True"):
         score.plot("curve")

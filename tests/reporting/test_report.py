@@ -1,4 +1,4 @@
-"""The report's data and page, without a browser; tests/browser looks at the page itself."""
+"""The report's data and page without a browser; tests/browser tests the rendered page."""
 
 import json
 import re
@@ -34,13 +34,13 @@ def data_of(page: str):
 
 
 def unhalved(packed) -> list[float]:
-    """The numbers of `packing.halves`, read by numpy."""
+    """Decodes `packing.halves` with numpy."""
     most, letters = packed
     return list(np.frombuffer(b64decode(letters), dtype="<f2").astype(float) / 32768 * most)
 
 
 def unpaired(record) -> tuple[np.ndarray, np.ndarray]:
-    """Shares and cosines of `packing.pairs`."""
+    """Decodes the shares and cosines of `packing.pairs`."""
     worth = np.array([LETTERS.index(letter) for letter in record["edges"]]).reshape(-1, 3) @ [91 * 91, 91, 1]
     share, cosine = worth // 256, worth % 256
     return (
@@ -53,8 +53,8 @@ def unpaired(record) -> tuple[np.ndarray, np.ndarray]:
 def test_a_page_from_the_records_alone(tmp_path, name):
     scores = usual_scores()
     eics.write_records(scores, tmp_path / name)
-    said = run(tmp_path / name, "--out", tmp_path / "report.html")
-    assert f"{len(scores)} records" in said
+    output = run(tmp_path / name, "--out", tmp_path / "report.html")
+    assert f"{len(scores)} records" in output
     data = data_of((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert data == json.loads(json.dumps(report_data(scores, source=name)))
     assert data["notes"] == []
@@ -70,7 +70,7 @@ def test_no_torch_is_needed(tmp_path):
     assert (tmp_path / "r.html").exists()
 
 
-def test_the_page_asks_for_nothing():
+def test_the_page_loads_nothing():
     page = build_page(report_data(usual_scores()))
     code = page.replace("http://www.w3.org/2000/svg", "")  # a name, not an address
     code = re.sub(r'<script type="application/json".*?</script>', "", code, flags=re.S)
@@ -92,7 +92,7 @@ def test_text_is_escaped():
 
 
 def test_it_stays_small(tmp_path):
-    """500 prompts in both presets on a complete circuit of 50 nodes: every node has every upstream node as parent."""
+    """500 prompts in both presets on a complete circuit of 50 nodes, in which every node reads all upstream nodes."""
     circuit = make_circuit(16, 2)
     assert (len(circuit.nodes), len(circuit.edges)) == (50, 1209)
     few = make_scores(circuit, 2, ("paper", "well-posed"))
@@ -110,12 +110,12 @@ def test_numbers_survive():
     edges = [
         (names[source], names[target], port, attribution) for source, target, port, attribution, _ in circuit["edges"]
     ]
-    known = {(e.source, e.target, e.port): e for e in score.edges}
+    terms = {(e.source, e.target, e.port): e for e in score.edges}
     share, cosine = unpaired(record)
     for (source, target, port, attribution), s, c in zip(edges, share, cosine, strict=True):
-        edge = known[source, target, port]
+        edge = terms[source, target, port]
         assert s == pytest.approx(edge.share, rel=0.01, abs=1e-5 * record["most"])
-        assert abs(s - edge.share) < 5e-4  # half of the last digit that is shown
+        assert abs(s - edge.share) < 5e-4  # half of the last digit shown
         assert s * record["total"] == pytest.approx(edge.residual, rel=0.01, abs=1e-5 * record["total"])
         assert c == pytest.approx(edge.cosine, abs=0.004)
         assert attribution == pytest.approx(edge.attribution, rel=1e-5)
@@ -140,7 +140,7 @@ def test_shares_of_a_propagated_residual_keep_their_own_residuals_and_signs():
     record = report_data([score])["records"][0]
     assert "nodeTotal" not in record
     assert min(unhalved(record["nodeShare"])[1:]) == pytest.approx(-0.25, rel=1e-3)
-    assert first.residual in [pytest.approx(found, rel=1e-3) for found in unhalved(record["nodeResidual"])]
+    assert first.residual in [pytest.approx(residual, rel=1e-3) for residual in unhalved(record["nodeResidual"])]
 
 
 @given(st.lists(st.tuples(st.none() | st.floats(0, 1), st.none() | st.floats(-1, 1)), min_size=1))
@@ -167,8 +167,8 @@ def test_a_prompt_of_two_presets_is_stored_once():
     first = data["prompts"][0]
     assert "prompt" not in first  # the tokens have it
     assert "".join(first["tokens"]) == usual_scores()[0].prompt
-    about = [record["about"] for record in data["records"]]
-    assert sorted(about.count(place) for place in range(8)) == [1, 1, 2, 2, 2, 2, 2, 2]
+    indices = [record["promptIndex"] for record in data["records"]]
+    assert sorted(indices.count(index) for index in range(8)) == [1, 1, 2, 2, 2, 2, 2, 2]
 
 
 def test_runs_are_told_apart():
@@ -191,25 +191,25 @@ def test_runs_are_told_apart():
         ({"seed": 5}, ["seed 0", "seed 5"]),
     ],
 )
-def test_runs_are_called_by_what_differs(changes, labels):
+def test_runs_are_labelled_by_what_differs(changes, labels):
     score = make_score(make_circuit(1, 1), 0, 1)
     runs = report_data([score, replace(score, **changes)])["runs"]
     assert [run["label"] for run in runs] == [f"Literal (preset paper), {label}" for label in labels]
 
 
-def test_records_that_say_little_join_the_run_that_fits():
+def test_incomplete_records_join_the_run_that_fits_best():
     scores = [replace(score, circuit=None) for score in usual_scores()]
     lost = failed("old", "too long", metric="relative", emergence="intensive")
     data = report_data([*scores, lost, failed("older", "empty")])
     assert len(data["runs"]) == 2
-    homes = {data["prompts"][record["about"]]["id"]: record["run"] for record in data["records"]}
-    assert (homes["old"], homes["older"]) == (1, 0)
+    runs = {data["prompts"][record["promptIndex"]]["id"]: record["run"] for record in data["records"]}
+    assert (runs["old"], runs["older"]) == (1, 0)
     alone = report_data([failed("a", "too long"), failed("b", "too long")])
     assert [record["run"] for record in alone["records"]] == [0, 0]
     build_page(alone)
 
 
-def test_edges_that_carry_nothing_are_kept_from_the_other_run():
+def test_edges_left_out_of_one_run_are_kept_from_the_other():
     circuit = eics.Circuit(["input->a0.h0<q>", "input->a0.h0<v>", "a0.h0->logits"])
     both = [make_score(circuit, 0, 1, preset) for preset in ("well-posed", "paper")]
     data = report_data(both)
@@ -218,7 +218,7 @@ def test_edges_that_carry_nothing_are_kept_from_the_other_run():
     assert [np.isnan(share).sum() for share in shares] == [1, 0]
 
 
-def test_a_consistent_prompt_blames_nobody():
+def test_a_consistent_prompt_blames_no_edge():
     chain = eics.LinearCircuit({"x->y": [[2.0]], "y->z": [[3.0]]}, {"x": [1.0], "y": [2.0], "z": [6.0]})
     record = report_data([eics.score(chain)])["records"][0]
     assert record["consistent"] is True
@@ -241,17 +241,17 @@ def line(**changes):
 
 
 @pytest.mark.parametrize(
-    ("text", "says", "left"),
+    ("text", "note", "kept"),
     [
         (line()[:300], "Line 2: cut off, perhaps by a killed run; left out.", 0),
         ("not json\n", "Line 2: not JSON; left out.", 0),
-        ("[1, 2]\n", "Line 2: no record; left out.", 0),
+        ("[1, 2]\n", "Line 2: not a record; left out.", 0),
         ("1" + "0" * 5000 + "\n", "Line 2: not JSON; left out.", 0),
-        (line(id="DROP"), "Line 2: the field 'id' is missing; the line's number stands for it.", 1),
+        (line(id="DROP"), "Line 2: the field 'id' is missing; the line number is used instead.", 1),
         (line(status="DROP"), "Line 2: the field 'status' is missing.", 1),
-        (line(status="fine"), "Line 2: the status 'fine' is not known.", 1),
-        (line(version=2), "Line 2: version 2 is not known here (1 is); read as far as it goes: update eics.", 1),
-        (line(version="DROP"), "Line 2: no version; read as far as it goes.", 1),
+        (line(status="fine"), "Line 2: unknown status 'fine'.", 1),
+        (line(version=2), "Line 2: version 2, not 1; read as far as possible: update eics.", 1),
+        (line(version="DROP"), "Line 2: no version; read as far as possible.", 1),
         (line(c_sh="DROP", dei="many"), "Line 2: the numbers c_sh, dei cannot be read.", 1),
         (line(eics=float("nan")), "Line 2: the number eics cannot be read.", 1),
         (line(alpha=[1]), "Line 2: alpha is not a finite number.", 1),
@@ -259,17 +259,17 @@ def line(**changes):
         (line(alpha="DROP", mode="DROP"), "Line 2: the fields 'alpha', 'mode' are missing.", 1),
         (
             line(edges=[{"source": "input"}, 3]),
-            "Line 2: 2 of 2 edges lack a field or have a number that cannot be; left out.",
+            "Line 2: 2 of 2 edges lack a field or have an impossible number; left out.",
             1,
         ),
         (
             line(edges=[{"residual": 1.0, "share": 1.0}]),
-            "Line 2: 1 of 1 edges lack a field or have a number that cannot be; left out.",
+            "Line 2: 1 of 1 edges lack a field or have an impossible number; left out.",
             1,
         ),
         (
             line(edges=[edge("m0", 1.0), edge("m1", -0.5)]),
-            "Line 2: 1 of 2 edges lack a field or have a number that cannot be; left out.",
+            "Line 2: 1 of 2 edges lack a field or have an impossible number; left out.",
             1,
         ),
         (line(edges="none"), "Line 2: edges cannot be read.", 1),
@@ -277,30 +277,29 @@ def line(**changes):
         (line(curve={"alpha": [1, 2], "dei": [1]}), "Line 2: the curve cannot be read.", 1),
     ],
 )
-def test_what_cannot_be_read_is_said(tmp_path, text, says, left):
+def test_what_cannot_be_read_is_noted(tmp_path, text, note, kept):
     path = lines(tmp_path, line(), text)
-    found = read_readable(path)
-    assert list(found.notes) == [says]
-    assert len(found.scores) == 1 + left
-    assert found.scores[0] == make_score(make_circuit(1, 1), "good", 3)
-    said = run(path, "--out", tmp_path / "r.html")
-    assert says in said
-    assert says in data_of((tmp_path / "r.html").read_text(encoding="utf-8"))["notes"]
+    readable = read_readable(path)
+    assert list(readable.notes) == [note]
+    assert len(readable.scores) == 1 + kept
+    assert readable.scores[0] == make_score(make_circuit(1, 1), "good", 3)
+    assert note in run(path, "--out", tmp_path / "r.html")
+    assert note in data_of((tmp_path / "r.html").read_text(encoding="utf-8"))["notes"]
 
 
-def test_the_same_trouble_is_said_once(tmp_path):
-    found = read_readable(lines(tmp_path, line(), *["{\n"] * 9))
-    assert found.notes == ("Lines 2, 3, 4, 5, 6, 7 and 3 more: not JSON; left out.",)
+def test_a_repeated_problem_is_noted_once(tmp_path):
+    readable = read_readable(lines(tmp_path, line(), *["{\n"] * 9))
+    assert readable.notes == ("Lines 2, 3, 4, 5, 6, 7 and 3 more: not JSON; left out.",)
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 and no more", bytes(range(128, 256)), b"\n\n"])
-def test_a_file_without_records_gives_a_page_that_says_so(tmp_path, content):
+def test_a_file_without_records_gives_an_empty_page(tmp_path, content):
     (tmp_path / "x.jsonl").write_bytes(content)
     run(tmp_path / "x.jsonl", "--out", tmp_path / "r.html")
     assert data_of((tmp_path / "r.html").read_text(encoding="utf-8"))["records"] == []
 
 
-def test_newer_records_may_have_anything_in_them(tmp_path):
+def test_fields_of_any_type_are_survived(tmp_path):
     odd = {
         "version": 9,
         "id": {"a": 1},
@@ -319,9 +318,9 @@ def test_newer_records_may_have_anything_in_them(tmp_path):
         "stderr": [1],
         "node_positions": {"a": 1},
     }
-    found = read_readable(lines(tmp_path, json.dumps(odd) + "\n"))
-    assert found.scores[0].status == "failed"
-    build_page(report_data(found.scores, notes=found.notes))
+    readable = read_readable(lines(tmp_path, json.dumps(odd) + "\n"))
+    assert readable.scores[0].status == "failed"
+    build_page(report_data(readable.scores, notes=readable.notes))
 
 
 def test_edges_that_make_no_circuit_are_listed(tmp_path):
@@ -333,17 +332,17 @@ def test_edges_that_make_no_circuit_are_listed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["none.jsonl", "--out", "r.html"], "No such file"),
-        (["{good}", "--out", "r.pdf"], "a .html file in a folder that exists"),
-        (["{good}", "--out", "none/r.html"], "a .html file in a folder that exists"),
+        (["{good}", "--out", "r.pdf"], "an .html file in a folder that exists"),
+        (["{good}", "--out", "none/r.html"], "an .html file in a folder that exists"),
     ],
 )
-def test_what_no_report_can_be_made_of(tmp_path, monkeypatch, arguments, says):
+def test_errors_are_clear(tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     good = lines(tmp_path, line())
-    assert says in run(*(argument.format(good=good) for argument in arguments), code=2)
+    assert message in run(*(argument.format(good=good) for argument in arguments), code=2)
 
 
 def test_quiet(tmp_path):
@@ -354,18 +353,18 @@ def test_how_alpha_was_chosen():
     score = make_score(make_circuit(1, 1), 0, 1)
     calibrated = {"target": 0.35, "median": 0.35, "quartiles": [0.3, 0.4], "prompts": 9}
     assert alpha_sentence([score]) == "The paper's prior."
-    assert alpha_sentence([replace(score, alpha=2.0)]) == "Given by the user."
+    assert alpha_sentence([replace(score, alpha=2.0)]) == "Set by the user."
     assert "from 1 to 2" in alpha_sentence([score, replace(score, alpha=2.0)])
     auto = replace(score, diagnostics={"alpha_calibration": calibrated})
     assert "Calibrated on 9 prompts" in alpha_sentence([auto])
     odd = replace(score, diagnostics={"alpha_calibration": {"prompts": 9}})
-    assert "Calibrated" in alpha_sentence([odd])
-    assert alpha_sentence([]) == "Not in the records."
+    assert alpha_sentence([odd]) == "Calibrated on the prompts; the details could not be read."
+    assert alpha_sentence([]) == "Not recorded."
 
 
 def test_what_is_exact_and_what_is_estimated():
     score = make_score(make_circuit(1, 1), 0, 1)
-    assert "nothing was sampled" in exactness([replace(score, mode="exact")])[1]
+    assert "without sampling" in exactness([replace(score, mode="exact")])[1]
     assert "standard error of dEI is 0.1 nats" in exactness([score])[1]
     assert "upper bound" in exactness([replace(score, mode="fast", stderr={})])[1]
     assert exactness([replace(score, mode=None)]) == ["The records do not say how EI was computed."]
@@ -383,17 +382,17 @@ def test_warnings_are_plain_words():
     assert titles(clipped) == ["Every score is 0"]
     assert titles(calm, clipped) == ["1 of 2 scores were clipped"]
     assert titles(failed(0, "too long"), calm) == ["1 of 2 prompts were not scored"]
-    assert titles(replace(calm, linearization="jacobian")) == ["Norm layers annihilate"]
+    assert titles(replace(calm, linearization="jacobian")) == ["Norm layers inflate C_sh"]
     assert titles(replace(calm, linearization="jacobian", model=None)) == []
     for name, value, title in (
         ("spectral_gap", 1e-7, "Tiny spectral gap"),
-        ("share_position_0", 0.9, "One token rules C_sh"),
-        ("share_top_edge", 0.8, "One edge rules"),
-        ("share_largest_part", 0.7, "One part rules EI"),
-        ("edges_left_out", 3, "3 edges carry nothing here"),
+        ("share_position_0", 0.9, "One token dominates C_sh"),
+        ("share_top_edge", 0.8, "One edge dominates"),
+        ("share_largest_part", 0.7, "One part dominates EI"),
+        ("edges_left_out", 3, "3 edges are left out"),
     ):
         assert titles(replace(calm, diagnostics={name: value})) == [title]
     noisy = [replace(calm, eics=0.1 + i / 1000, stderr={"eics": 0.5}) for i in range(8)]
     assert titles(*noisy) == ["Sampling noise"]
     longer = [replace(calm, eics=i / 10, stderr={}, diagnostics={"length": i}) for i in range(8)]
-    assert titles(*longer) == ["The score follows the length"]
+    assert titles(*longer) == ["The score follows prompt length"]

@@ -1,10 +1,10 @@
-"""Made-up results for the report: circuits of any size, labels, attributions, hostile text. No torch."""
+"""Synthetic results for the report, without torch: circuits of any size, labels, attributions, hostile text."""
 
 import math
 import random
 
 from eics.circuits.graph import Circuit, Edge
-from eics.scoring.options import PAPER, WELL_POSED
+from eics.scoring.options import CONFIGURATION, PAPER, WELL_POSED
 from eics.scoring.result import EdgeTerm, NodeTerm, Score, Scores, failed
 
 HOSTILE = "<script>document.title='pwned'</script> & <img src=x onerror=alert(1)> </script><!-- \u2028"
@@ -12,13 +12,13 @@ ALPHAS = [10.0 ** (power / 8) for power in range(-32, 33)]
 
 
 def make_circuit(layers: int = 3, heads: int = 2, most: int | None = None, seed: int = 0) -> Circuit:
-    """Every node of a small transformer with every upstream node as parent, or `most` edges of them."""
+    """A small transformer in which every node reads all upstream nodes, thinned to `most` edges."""
     nodes, edges = ["input"], []
     for layer in range(layers):
-        here = [f"a{layer}.h{head}" for head in range(heads)]
-        edges += [f"{u}->{head}" for head in here for u in nodes]
-        edges += [f"{u}->m{layer}" for u in [*nodes, *here]]
-        nodes += [*here, f"m{layer}"]
+        layer_heads = [f"a{layer}.h{head}" for head in range(heads)]
+        edges += [f"{u}->{head}" for head in layer_heads for u in nodes]
+        edges += [f"{u}->m{layer}" for u in [*nodes, *layer_heads]]
+        nodes += [*layer_heads, f"m{layer}"]
     edges += [f"{u}->logits" for u in nodes]
     rng = random.Random(seed)
     if most is not None and most < len(edges):
@@ -31,8 +31,8 @@ def make_circuit(layers: int = 3, heads: int = 2, most: int | None = None, seed:
     return Circuit(edges, positions, name="made-up.json", scores=scores)
 
 
-def make_score(circuit: Circuit, id: str | int, seed: int, preset: str = "paper", **said) -> Score:
-    """One result with numbers that fit together: shares add up to 1, the score is the product of its factors."""
+def make_score(circuit: Circuit, id: str | int, seed: int, preset: str = "paper", **fields) -> Score:
+    """One result with coherent numbers: shares add up to 1, and the score is the product of its factors."""
     rng = random.Random(seed)
     options = PAPER if preset == "paper" else WELL_POSED
     edges = [edge for edge in circuit.edges if options.linearization == "jacobian" or edge.port not in ("q", "k")]
@@ -58,22 +58,22 @@ def make_score(circuit: Circuit, id: str | int, seed: int, preset: str = "paper"
             "nodes": tuple(sorted(nodes, key=lambda node: -node.share)), "norms": norms,
             "node_positions": {node: list(kept) for node, kept in circuit.positions.items()},
             "alpha": 1.0, "mode": "lanczos", "dtype": "float32", "readout": "final_norm", "seed": 0,
-            **{k: options[k] for k in ("linearization", "residual", "parts", "metric", "emergence", "positions")},
+            **{name: options[name] for name in CONFIGURATION},
             "stderr": {"dei": 0.1, "eics": 0.01, "dei_norm": 0.01, "ei_macro": 0.05},
             "diagnostics": {"length": 5, "share_position_0": 0.3, "share_top_edge": terms[0].share},
             "curve": {"alpha": ALPHAS, "dei": [math.log10(zero / a) * a**0.5 for a in ALPHAS], "zeros": [zero],
                       "ei_macro": ALPHAS},
             "prompt": "".join(tokens), "tokens": tokens,
-        } | said
+        } | fields
     )  # fmt: skip
 
 
-def make_scores(circuit: Circuit, prompts: int, presets: tuple[str, ...] = ("paper",), **said) -> Scores:
-    """Results of many prompts: two labels, an answer on every second one."""
+def make_scores(circuit: Circuit, prompts: int, presets: tuple[str, ...] = ("paper",), **fields) -> Scores:
+    """Results of many prompts: two labels, and an answer for every second prompt."""
     return Scores(
         make_score(
             circuit, f"p{i}", 1000 * i + j, preset, label=("known", "invented")[i % 2],
-            answer=None if i % 2 else f" answer {i}", **said,
+            answer=None if i % 2 else f" answer {i}", **fields,
         )
         for i in range(prompts)
         for j, preset in enumerate(presets)
@@ -81,7 +81,7 @@ def make_scores(circuit: Circuit, prompts: int, presets: tuple[str, ...] = ("pap
 
 
 def usual_scores() -> Scores:
-    """What the tests of the page look at: both presets, a hostile prompt, one that failed."""
+    """The records behind most tests of the page: both presets, a hostile prompt, a failed one."""
     circuit = make_circuit()
     hostile = make_score(circuit, "<b>bold</b>", 77, prompt=HOSTILE, tokens=["<script>", "alert(1)", "</script>"])
     lost = failed("too long", "a prompt must have at most 32 tokens", circuit=circuit.label(), model="made-up")

@@ -1,4 +1,9 @@
-"""The command line. Heavy imports wait inside the commands, so that `--help` is instant."""
+"""The command line `eics`: each module parses the options of one command, calls the library and prints.
+
+It may import every room, and no room imports it. Heavy imports (torch, numpy, matplotlib, rich) stand inside the
+commands, so that `--help` is instant. Start with `score.py`; `options.py` has the options that commands share,
+`tables.py` and `terminal.py` have what they print with.
+"""
 
 import os
 import sys
@@ -24,7 +29,7 @@ from eics.errors import EICSError
 
 
 class _Commands(click.Group):
-    """Turns an error that the user can mend into one line and exit code 2."""
+    """Turns an error that the user can fix into one line and exit code 2."""
 
     def invoke(self, context: click.Context) -> object:
         try:
@@ -32,12 +37,12 @@ class _Commands(click.Group):
         except EICSError as error:
             click.echo(f"eics: {error}", err=True)
             sys.exit(2)
-        except BrokenPipeError:  # the reader of our output has seen enough
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the interpreter flushes it on its way out
+        except BrokenPipeError:  # as in `eics ... | head`
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the interpreter still flushes it at exit
             sys.exit(0)
         except OSError as error:
-            where = f" {error.filename}" if error.filename else ""
-            click.echo(f"eics: cannot write or read{where}: {error.strerror or error}", err=True)
+            path = f" {error.filename}" if error.filename else ""
+            click.echo(f"eics: cannot write or read{path}: {error.strerror or error}", err=True)
             sys.exit(2)
 
 
@@ -47,17 +52,7 @@ def main() -> None:
     """EICS: is this circuit working on this input, and which edges break?"""
 
 
-circuit.add_command(draw)
-circuit.add_command(faithfulness)
-main.add_command(bench)
-main.add_command(calibrate)
-main.add_command(circuit)
-main.add_command(damage)
-main.add_command(discover)
-main.add_command(export)
-main.add_command(models)
-main.add_command(report)
-main.add_command(score)
-main.add_command(toy)
-main.add_command(validate)
-main.add_command(track)
+for command in (draw, faithfulness):
+    circuit.add_command(command)
+for command in (bench, calibrate, circuit, damage, discover, export, models, report, score, toy, validate, track):
+    main.add_command(command)

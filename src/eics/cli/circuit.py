@@ -1,10 +1,11 @@
-"""`eics circuit`: looks at and converts circuit files."""
+"""`eics circuit`: shows and converts circuit files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from eics.cli.options import FILE, combine, quiet_option
 from eics.errors import OptionError
 
 if TYPE_CHECKING:
@@ -15,92 +16,75 @@ FORMATS = ("eics-circuit", "eap-json", "neuronpedia", "csv", "graphml", "dot")  
 
 @click.group()
 def circuit() -> None:
-    """Looks at, converts and draws circuit files.
+    """Shows, converts and draws circuit files.
 
-    Files of EAP-IG and MIB, Edge-Pruning, ACDC, InterpBench, auto-circuit, circuit-tracer and Neuronpedia, GraphML, CSV
-    and our own JSON are recognised by what is in them. Nothing in them is executed.
+    Recognises by content the files of EAP-IG and MIB, Edge-Pruning, ACDC, InterpBench, auto-circuit, circuit-tracer and
+    Neuronpedia, GraphML, CSV and our own JSON. Nothing in a file is executed.
     """
 
 
-def cut_options(command: Any) -> Any:
-    """The options that choose edges by score, for every command that takes a circuit file."""
-    options = (
-        click.option(
-            "--top-edges", type=click.IntRange(min=1), metavar="N", help="Keep the N edges that score highest."
-        ),
-        click.option("--share", type=float, metavar="X", help="Keep this share of all edges, such as 0.01."),
-        click.option("--min-score", type=float, metavar="X", help="Keep edges that score at least X."),
-        click.option("--signed", is_flag=True, help="Compare scores with their sign.  [default: absolute scores]"),
-        click.option("--no-prune", is_flag=True, help="After a cut, keep edges on no path from a source to a sink."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+cut_options = combine(
+    click.option("--top-edges", type=click.IntRange(min=1), metavar="N", help="Keep the N edges that score highest."),
+    click.option("--share", type=float, metavar="X", help="Keep this share of all edges, such as 0.01."),
+    click.option("--min-score", type=float, metavar="X", help="Keep edges that score at least X."),
+    click.option("--signed", is_flag=True, help="Compare scores with their sign.  [default: absolute scores]"),
+    click.option("--no-prune", is_flag=True, help="After a cut, keep edges on no path from a source to a sink."),
+)
+"""The options that choose edges by score, for `chosen_graph`."""
 
 
 def chosen_graph(file: str, cut_by: dict[str, Any]) -> "tuple[CircuitGraph, list[str]]":
-    """Reads a file, cuts and prunes it as asked, and gives sentences about what happened on the way."""
+    """Reads a file, cuts and prunes it as the options say, and returns it with notes on what happened."""
     from eics.circuits.formats import cut, prune
     from eics.circuits.load import load_graph
 
-    no_prune = cut_by.pop("no_prune")
-    asked = {name: cut_by[name] for name in ("top_edges", "share", "min_score") if cut_by[name] is not None}
+    limits = {name: cut_by[name] for name in ("top_edges", "share", "min_score") if cut_by[name] is not None}
     graph = load_graph(file)
-    notes = list(graph.notes)
-    if not asked:
-        if no_prune or cut_by["signed"]:
+    if not limits:
+        if cut_by["no_prune"] or cut_by["signed"]:
             raise OptionError("--signed and --no-prune must come with --top-edges, --share or --min-score.")
-        return graph, notes
-    graph = cut(graph, **asked, signed=cut_by["signed"])
-    notes = list(_without_advice(notes))
+        return graph, list(graph.notes)
+    notes = [note for note in graph.notes if "until you cut them" not in note]  # advice that was just followed
+    graph = cut(graph, **limits, signed=cut_by["signed"])
     notes.append(f"The cut keeps {len(graph.kept_edges)} of {len(graph.edges)} edges.")
-    if not no_prune:
+    if not cut_by["no_prune"]:
         graph, dropped = prune(graph)
         notes.append(str(dropped))
     return graph, notes
 
 
-def _without_advice(notes: list[str]) -> list[str]:
-    """Without the note that asks for a cut."""
-    return [note for note in notes if "until you cut them" not in note]
-
-
 @circuit.command()
 @click.argument("file")
 @cut_options
-@click.option(
-    "--model", help="Check that the circuit fits this model: a folder, a hub id, or a name from `eics models`."
-)
+@click.option("--model", help="Check that the circuit fits this model: folder, hub id or name from `eics models list`.")
 def show(file: str, model: str | None, **cut_by: Any) -> None:
-    """Says what is in a circuit FILE: nodes by layer, edges, ports, sources, sinks, and the model that it fits.
+    """Shows a circuit FILE: nodes by layer, edges, ports, sources, sinks, and the models that it fits.
 
-    FILE may also be a folder of a MIB submission, or the name of a bundled circuit such as facts-by-hand.
+    FILE may also be the folder of a MIB submission, or the name of a bundled circuit such as facts-by-hand.
     """
     from eics.cli.circuit_tables import layer_table, sentences
-    from eics.cli.terminal import console
+    from eics.cli.terminal import console, print_list
 
     graph, notes = chosen_graph(file, cut_by)
     kept = graph.circuit()
-    screen = console()
-    screen.print(layer_table(kept, f"{file}: {graph.format}"))
-    for sentence in [*sentences(graph, kept), *notes]:
-        screen.print(f"- {sentence}", markup=False)
+    console().print(layer_table(kept, f"{file}: {graph.format}"))
+    print_list([*sentences(graph, kept), *notes])
     if model is not None:
         from eics.transformer.adapt import load_model
 
         load_model(model).check_circuit(kept)
-        screen.print(f"- It fits {model}: the model has all its nodes and edges.", markup=False)
+        print_list([f"It fits {model}: the model has all its nodes and edges."])
 
 
 @circuit.command()
 @click.argument("source", metavar="IN")
-@click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("out", type=FILE)
 @click.option(
     "--to", type=click.Choice(FORMATS), help="Format to write.  [default: by the ending of OUT; .json is ours]"
 )
 @cut_options
 @click.option("--only-kept", is_flag=True, help="Write only the circuit.  [default: all edges, flagged where possible]")
-@click.option("--quiet", is_flag=True, help="Print nothing.")
+@quiet_option
 def convert(source: str, out: Path, to: str | None, only_kept: bool, quiet: bool, **cut_by: Any) -> None:
     """Writes the circuit file IN as OUT, in another format or cut by score.
 
@@ -110,23 +94,22 @@ def convert(source: str, out: Path, to: str | None, only_kept: bool, quiet: bool
     eics circuit convert edges.pkl circuit.json --to eap-json
     """
     from eics.circuits.formats.files import write_graph, writer_for
-    from eics.cli.terminal import console
+    from eics.cli.terminal import console, print_list
 
     writer = writer_for(out, to)
-    read = Path(source)
-    if (
-        out.exists()
-        and read.exists()
-        and (out.samefile(read) or (read.is_dir() and read.resolve() in out.resolve().parents))
-    ):
-        raise OptionError(f"OUT must not be the file that is read. Got {str(out)!r} for both: choose another name.")
+    _check_not_input(Path(source), out)
     graph, notes = chosen_graph(source, cut_by)
     if only_kept:
         graph = graph.only_kept()
     notes += write_graph(graph, out, writer.name)
     if not quiet:
-        screen = console()
-        kept = len(graph.kept_edges)
-        screen.print(f"{out}: {writer.about}, {kept} edges kept of {len(graph.edges)}.", markup=False)
-        for note in notes:
-            screen.print(f"- {note}", markup=False)
+        counted = f"{len(graph.kept_edges)} edges kept of {len(graph.edges)}"
+        console().print(f"{out}: {writer.about}, {counted}.", markup=False)
+        print_list(notes)
+
+
+def _check_not_input(source: Path, out: Path) -> None:
+    if not (out.exists() and source.exists()):
+        return
+    if out.samefile(source) or (source.is_dir() and source.resolve() in out.resolve().parents):
+        raise OptionError(f"OUT must not be the file that is read. Got {str(out)!r} for both: choose another name.")

@@ -7,30 +7,30 @@ import click
 
 from eics.cli.choose import choose_record, configuration_of, record_options
 from eics.cli.circuit import chosen_graph, cut_options
-from eics.cli.options import check_picture
+from eics.cli.options import FILE, check_picture, quiet_option
 from eics.errors import OptionError, RecordError
 
 if TYPE_CHECKING:
     from eics.circuits.graph import Circuit, Edge
     from eics.scoring.result import Score
 
-_PROMPT = 60  # letters of the prompt in the picture
+_PROMPT = 60  # characters of the prompt in the title
 
 
 @click.command()
 @click.argument("file", metavar="CIRCUIT")
-@click.argument("out", metavar="OUT.svg|.png|.pdf", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--record", type=click.Path(dir_okay=False, path_type=Path), help="Records of `eics score`, for colour.")
+@click.argument("out", metavar="OUT.svg|.png|.pdf", type=FILE)
+@click.option("--record", type=FILE, help="Records of `eics score`, to colour the edges.")
 @record_options
 @click.option(
     "--max-edges",
     type=click.IntRange(min=1),
     default=150,
     show_default=True,
-    help="With more, the most important are drawn in full, and the picture says so.",
+    help="Above this, only the most important edges are drawn in full, and the picture says so.",
 )
 @click.option("--title", help="Of the picture.  [default: the circuit's name]")
-@click.option("--quiet", is_flag=True, help="Print nothing.")
+@quiet_option
 @cut_options
 def draw(
     file: str,
@@ -45,12 +45,12 @@ def draw(
 ) -> None:
     """Draws a circuit: layers upwards, width by attribution, colour by inconsistency.
 
-    CIRCUIT is a circuit file, the name of a bundled one, or an explicit circuit (.safetensors). Where the file has
-    attributions they set the widths; where a record is given its shares set the colours.
+    CIRCUIT is a circuit file, the name of a bundled circuit, or an explicit circuit (.safetensors). Attributions in the
+    file set the widths of the edges; the shares in a record set their colours.
     """
     check_picture(out, "out")
     if record is None and (prompt_id is not None or preset is not None):
-        raise OptionError("--prompt-id and --preset choose a record: give the file of records with --record.")
+        raise OptionError("--prompt-id and --preset choose a record, so they need --record with a file of records.")
     circuit, notes = _load(file, cut_by)
     shares = node_shares = None
     lines = [Path(file).stem if title is None else title]
@@ -61,7 +61,7 @@ def draw(
         lines.append(_describe(score))
         if score.is_consistent:
             shares, node_shares = dict.fromkeys(shares, 0.0), None
-            lines.append("Consistent to rounding: there is nothing to share.")
+            lines.append("Consistent to rounding: no edge is to blame.")
     from eics.reporting.drawing import draw_circuit
     from eics.reporting.plots import save
 
@@ -88,18 +88,18 @@ def _load(file: str, cut_by: dict[str, Any]) -> "tuple[Circuit, list[str]]":
 
 
 def _shares(score: "Score", circuit: "Circuit") -> "dict[Edge, float]":
-    """Shares by edge. What the linearization held is in no record, but the record says how many edges that were."""
+    """Shares by edge; edges that the linearization held fixed have none, and the record says how many those are."""
     from eics.circuits.graph import Edge
 
     shares = {Edge(term.source, term.target, term.port): term.share for term in score.edges}
-    known = set(circuit.edges)
-    unknown = [edge for edge in shares if edge not in known]
+    unknown = sorted(set(shares) - set(circuit.edges), key=str)
     missing = [edge for edge in circuit.edges if edge not in shares]
     if not unknown and len(missing) == score.diagnostics.get("edges_left_out", 0):
         return shares
-    example = f"it has {unknown[0]}, the circuit does not" if unknown else f"it lacks {missing[0]}"
+    example = f"it has {unknown[0]}, which the circuit lacks" if unknown else f"it lacks {missing[0]}"
     raise RecordError(
-        f"The record's edges must be those of the circuit. Record {score.id}: {example}. Was another circuit scored?"
+        f"The record's edges must be those of the circuit. Record {score.id}: {example}. "
+        "Draw the circuit that was scored."
     )
 
 

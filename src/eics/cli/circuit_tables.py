@@ -1,7 +1,8 @@
-"""What `eics circuit show` prints, none of it wider than 80 columns."""
+"""The table and the sentences of `eics circuit show`, at most 80 columns wide."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import inf
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -16,7 +17,7 @@ _SHOWN = 8  # names before "..."
 
 
 def layer_table(circuit: Circuit, title: str) -> "Table":
-    """One row for each layer: its heads, its MLP, and the edges into them by port."""
+    """One row per layer: its heads, its MLP, and the number of edges into them by port."""
     from rich.box import SIMPLE
     from rich.table import Table
 
@@ -27,49 +28,51 @@ def layer_table(circuit: Circuit, title: str) -> "Table":
         table.add_column(f"in: {port}" if port == "q" else port, justify="right", no_wrap=True)
     for label, names in _rows(circuit):
         ports = Counter(edge.port or "whole" for name in names for edge in circuit.parents[name])
-        shown = ", ".join(names[:_SHOWN]) + (f", ... ({len(names)})" if len(names) > _SHOWN else "")
-        table.add_row(label, escape(shown), *(str(ports[port] or "") for port in ("q", "k", "v", "whole")))
+        table.add_row(label, escape(_shortened(names)), *(str(ports[port] or "") for port in ("q", "k", "v", "whole")))
     return table
 
 
 def sentences(graph: CircuitGraph, circuit: Circuit) -> Iterator[str]:
-    """What the table does not say."""
+    """Sizes, sources, sinks, the models that fit, and what the file says about itself."""
     kinds = Counter(Node.parse(name).kind for name in circuit.order)
     counted = ", ".join(f"{kinds[kind]} {kind.value}" for kind in Kind if kinds[kind])
     yield f"{len(circuit.order)} nodes ({counted}), {len(circuit.edges)} edges of {len(graph.edges)} in the file."
-    yield f"Sources: {_some(circuit.sources)}. Sinks: {_some(circuit.sinks)}."
+    yield f"Sources: {_shortened(circuit.sources)}. Sinks: {_shortened(circuit.sinks)}."
     yield _shape(graph, circuit)
     if graph.scores:
-        values = circuit.scores.values()
-        of_kept = f", from {min(values):.4g} to {max(values):.4g}" if values else ""
-        yield f"{len(circuit.scores)} of its edges have scores{of_kept}."
+        scores = circuit.scores.values()
+        extent = f", from {min(scores):.4g} to {max(scores):.4g}" if scores else ""
+        yield f"{len(scores)} of its edges have scores{extent}."
     if circuit.positions:
-        yield f"{len(circuit.positions)} nodes are restricted to token positions: {_some(tuple(circuit.positions))}."
+        nodes = _shortened(list(circuit.positions))
+        yield f"{len(circuit.positions)} nodes are restricted to token positions: {nodes}."
     for key in ("model", "task", "about", "command"):
         if isinstance(graph.metadata.get(key), str):
             yield f"{key.capitalize()}: {graph.metadata[key]}"
     measured = graph.metadata.get("faithfulness")
     if isinstance(measured, dict):
-        kept = [f"{name} {v['value']:.2f}" for name, v in measured.items() if isinstance(v, dict) and "value" in v]
-        yield f"Faithfulness on {measured.get('task')}, by ablation: {', '.join(kept)}."
+        values = [f"{name} {v['value']:.2f}" for name, v in measured.items() if isinstance(v, dict) and "value" in v]
+        yield f"Faithfulness on {measured.get('task')}, by ablation: {', '.join(values)}."
 
 
 def _rows(circuit: Circuit) -> Iterator[tuple[str, list[str]]]:
-    """Nodes in the order in which a model computes them; those of no model last."""
+    """Labelled rows of nodes in the order in which a model computes them; nodes of no transformer come last."""
     layers: dict[tuple[float, str], list[str]] = {}
     for name in circuit.order:
-        node = Node.parse(name)
-        place = node.layer if node.layer is not None else {Kind.INPUT: -1.0, Kind.LOGITS: float("inf")}.get(node.kind)
-        label = "" if node.layer is None else str(node.layer)
-        key = (float("inf"), "other") if place is None else (float(place), label)
-        layers.setdefault(key, []).append(name)
+        layers.setdefault(_row_key(Node.parse(name)), []).append(name)
     for (_, label), names in sorted(layers.items()):
-        yield label, sorted(names, key=_within)
+        yield label, sorted(names, key=_within_row)
 
 
-def _within(name: str) -> tuple[int, str]:
-    node = Node.parse(name)
-    return (node.head if node.head is not None else 1 << 30, name)
+def _row_key(node: Node) -> tuple[float, str]:
+    if node.layer is not None:
+        return float(node.layer), str(node.layer)
+    return {Kind.INPUT: (-1.0, ""), Kind.LOGITS: (inf, "")}.get(node.kind, (inf, "other"))
+
+
+def _within_row(name: str) -> tuple[float, str]:
+    head = Node.parse(name).head
+    return (inf if head is None else head, name)
 
 
 def _shape(graph: CircuitGraph, circuit: Circuit) -> str:
@@ -80,9 +83,9 @@ def _shape(graph: CircuitGraph, circuit: Circuit) -> str:
         return f"Made for a model with {shape.n_layers} layers of {shape.n_heads} heads{width}{parallel}."
     smallest = ModelShape.smallest(circuit.order)
     if smallest is None:
-        return "It fits no transformer: some of its nodes are not input, a<layer>.h<head>, m<layer> or logits."
+        return "It fits no transformer: not all of its nodes are input, a<layer>.h<head>, m<layer> or logits."
     return f"It fits models with at least {smallest.n_layers} layers of at least {smallest.n_heads} heads."
 
 
-def _some(names: tuple[str, ...]) -> str:
+def _shortened(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f", ... ({len(names)})" if len(names) > _SHOWN else "")

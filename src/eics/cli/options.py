@@ -1,5 +1,6 @@
-"""The options of scoring, shared by every command that scores: names and choices come from `eics.Options`."""
+"""Options and checks that several commands share. Scoring options take their names and choices from `eics.Options`."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,80 @@ import click
 from eics.errors import OptionError
 from eics.linalg.memory import MEMORY_MB
 from eics.scoring.options import CHOICES, PAPER, PRESETS, Options, resolve
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+Decorator = Callable[[Any], Any]
+
+
+def combine(*options: Decorator) -> Decorator:
+    """One decorator that declares several options, listed by `--help` in this order."""
+
+    def declare(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return declare
+
+
+model_option = click.option(
+    "--model", required=True, help="Folder or hub id of a transformers model, or a name from `eics models list`."
+)
+circuit_option = click.option(
+    "--circuit", required=True, help="Circuit file (see `eics circuit`), or the name of a bundled circuit."
+)
+tokens_option = click.option("--tokens", help="Token ids for --readout tokens, separated by commas.")
+answer_option = click.option(
+    "--answer", type=int, help="Position of the answer; negative counts from the end.  [default: last token]"
+)
+trust_option = click.option("--trust-remote-code", is_flag=True, help="Allow code that comes with a hub model to run.")
+quiet_option = click.option("--quiet", is_flag=True, help="Print nothing.")
+
+
+def pass_options(what: str = "Prompts") -> Decorator:
+    """How the model runs: `--dtype`, `--device` and `--batch-size`, which counts `what`."""
+    return combine(
+        click.option(
+            "--dtype", type=click.Choice(["float32", "float64", "bfloat16"]), help="Of the model.  [default: float32]"
+        ),
+        click.option("--device", help="Of the model, as torch names it.  [default: cpu]"),
+        click.option(
+            "--batch-size", type=click.IntRange(min=1), default=8, show_default=True, help=f"{what} per forward pass."
+        ),
+    )
+
+
+def check_out(path: Path | None, option: str = "out") -> None:
+    """Refuses a file whose folder does not exist, before any work is done."""
+    if path is not None and not path.parent.is_dir():
+        raise OptionError.of(option, "a file in a folder that exists", str(path))
+
+
+def check_picture(path: Path | None, option: str = "picture") -> None:
+    """Refuses a picture of an unknown format or in a missing folder, before any work is done."""
+    if path is not None and (path.suffix not in (".png", ".pdf", ".svg") or not path.parent.is_dir()):
+        raise OptionError.of(option, "a .png, .pdf or .svg file in a folder that exists", str(path))
+
+
+_CHOICES_HELP = {
+    "mode": "exact: by factorization. lanczos: stochastic Lanczos quadrature. fast: small-alpha form, for ranking.",
+    "linearization": "jacobian: the true Jacobian. frozen: norms, attention patterns and gates held fixed.",
+    "residual": "C_sh per edge (equation 2), joint per node, or propagated to the sinks.",
+    "parts": "What dEI subtracts: the EI of every node, or of every edge into a sink.",
+    "metric": "euclidean: plain norms. relative: each stalk in its own units, position by position.",
+    "emergence": "difference (equation 3, clipped at 0) or intensive (nats per channel, not clipped).",
+    "positions": "Token positions that count; no_sink starts at the second token.",
+    "readout": "What the logits node holds: output of the final norm, all centred logits, or those of --tokens.",
+    "factorization": "For mode exact: svd (every alpha at once), cholesky (one alpha), or auto, whichever fits.",
+}
+_NUMBERS_HELP = {
+    "seed": "Seed of the probes.",
+    "node_probes": "Probes per part, in lanczos and fast; at least 4.",
+    "macro_probes": "Probes for the macro map, at least 4.  [lanczos: 12, fast: 8]",
+    "steps": "Lanczos steps per probe.",
+    "top_k": "In lanczos: count only the K largest singular values, without sampling.",
+}
 
 
 def _alpha(context: click.Context, parameter: click.Parameter, value: str | None) -> float | str | None:  # noqa: ARG001
@@ -19,57 +94,39 @@ def _alpha(context: click.Context, parameter: click.Parameter, value: str | None
         raise click.BadParameter(f"must be a number > 0, or 'auto'. Got {value!r}.") from None
 
 
-_HELP = {
-    "mode": "exact: by factorization. lanczos: stochastic quadrature. fast: small-alpha form, for ranking.",
-    "linearization": "jacobian: the true one. frozen: multiplicative nonlinearities held, affine.",
-    "residual": "C_sh by edge (equation 2), joint by node, or propagated to the sinks.",
-    "parts": "What dEI subtracts.",
-    "metric": "relative: each stalk in its own units, position by position.",
-    "emergence": "difference (equation 3, clipped at 0) or intensive (nats for each channel).",
-    "positions": "no_sink: from the second token on.",
-    "readout": "What the logits node is: after the final norm, all centred logits, or those of --tokens.",
-    "factorization": "How mode exact factorizes: svd (every alpha at once), cholesky (one alpha), or what fits.",
-}
-_NUMBERS = {
-    "seed": "Seed of the probes.",
-    "node_probes": "Probes for each part, in lanczos and fast; at least 4.",
-    "macro_probes": "Probes for the macro map, at least 4.  [lanczos: 12, fast: 8]",
-    "steps": "Lanczos steps for each probe.",
-    "top_k": "In lanczos: count only the K largest singular values, sampling nothing.",
-}
-
-
-def check_picture(path: Path | None, option: str = "picture") -> None:
-    """Before minutes are spent: a picture must be of a known kind, in a folder that exists."""
-    if path is not None and (path.suffix not in (".png", ".pdf", ".svg") or not path.parent.is_dir()):
-        raise OptionError.of(option, "a .png, .pdf or .svg file in a folder that exists", str(path))
-
-
 def scoring_options(command: Any) -> Any:
-    """Every option of `eics.Options`, by the same name; what is not given comes from the preset."""
-    for name, text in reversed(_NUMBERS.items()):
-        default = "" if PAPER[name] is None else f"  [preset: {PAPER[name]}]"
-        command = click.option(f"--{name.replace('_', '-')}", name, type=int, help=text + default)(command)
-    for name, text in reversed(_HELP.items()):
-        command = click.option(f"--{name}", type=click.Choice(CHOICES[name]), help=_with_presets(name, text))(command)
+    """Declares every option of `eics.Options` under the same name; the preset fills in those that are not given."""
+    alpha = "Signal-to-noise scale > 0, or 'auto': calibrated on the given prompts.  [preset: 1.0]"
+    target = "With --alpha auto: median macro EI to reach, in nats per read-out dimension."
     memory = "Megabytes that one temporary block may take before work is cut into chunks."
-    default = f"[default: {MEMORY_MB}, on a GPU an eighth of its memory]"
-    command = click.option("--memory", type=float, help=f"{memory}  {default}")(command)
-    target = "With --alpha auto: median macro EI asked for, nats for each read-out dimension."
-    command = click.option("--target", type=float, help=f"{target}  [preset: {PAPER.target:.4f}]")(command)
-    alpha = "Signal-to-noise scale > 0, or 'auto': calibrated on the prompts given.  [preset: 1.0]"
-    return click.option("--alpha", callback=_alpha, metavar="NUMBER|auto", help=alpha)(command)
+    return combine(
+        click.option("--alpha", callback=_alpha, metavar="NUMBER|auto", help=alpha),
+        click.option("--target", type=float, help=f"{target}  [preset: {PAPER.target:.4f}]"),
+        click.option(
+            "--memory", type=float, help=f"{memory}  [default: {MEMORY_MB}, on a GPU an eighth of its memory]"
+        ),
+        *(
+            click.option(f"--{name}", type=click.Choice(CHOICES[name]), help=_with_presets(name, text))
+            for name, text in _CHOICES_HELP.items()
+        ),
+        *(
+            click.option(f"--{name.replace('_', '-')}", name, type=int, help=_with_presets(name, text))
+            for name, text in _NUMBERS_HELP.items()
+        ),
+    )(command)
 
 
 def _with_presets(name: str, text: str) -> str:
     values = {preset: options[name] for preset, options in PRESETS.items()}
+    if PAPER[name] is None:
+        return text
     if len(set(values.values())) == 1:
         return f"{text}  [preset: {PAPER[name]}]"
     return f"{text}  [{', '.join(f'{preset}: {value}' for preset, value in values.items())}]"
 
 
 def chosen_options(preset: str, given: dict[str, Any]) -> dict[str, Options]:
-    """The configurations asked for, by preset name; what was not given comes from the preset."""
+    """The configurations to score, by preset name; the preset fills in options that are None."""
     chosen = {name: value for name, value in given.items() if value is not None}
     names = list(PRESETS) if preset == "both" else [preset]
     return {name: resolve(name, chosen) for name in names}

@@ -1,4 +1,4 @@
-"""Tables for the terminal, none wider than 80 columns."""
+"""Tables for the terminal, at most 80 columns wide."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from eics.studies.discovery.faithfulness import Faithfulness
     from eics.studies.toy.curves import Curves
 
-_WORST = 3
+_WORST = 3  # edges or nodes named in a row
 _BARS = 8  # edges of a single prompt
-_BAR = 24  # columns of the longest
+_BAR = 24  # columns of the longest bar
 
 
 def curve_table(curves: "Curves") -> "Table":
-    """The paper's toy curve with standard errors."""
+    """The curve of the paper's toy, with standard errors."""
     table = _table("tau", "EICS", "C_sh", "dEI_norm", title="Paper's toy: mean ± standard error")
     for row, tau in enumerate(curves.taus):
         cells = [f"{curves.mean(n)[row]:.4f} ± {curves.stderr(n)[row]:.4f}" for n in ("eics", "c_sh", "dei_norm")]
@@ -29,7 +29,7 @@ def curve_table(curves: "Curves") -> "Table":
 
 
 def score_table(scores: Sequence[Score], title: str) -> "Table":
-    """One row for each prompt: the score, its components, and what makes its C_sh: edges, or nodes."""
+    """One row per prompt: the score, its components, and the edges or nodes that contribute most to C_sh."""
     by_node = any(score.nodes for score in scores)
     table = _table("id", "EICS", "C_sh", "dEI", "dEI_norm", title=title)
     table.add_column("status", no_wrap=True)
@@ -40,33 +40,33 @@ def score_table(scores: Sequence[Score], title: str) -> "Table":
     return table
 
 
-def faithfulness_table(found: "Faithfulness", title: str) -> "Table":
-    """One row for each circuit: its size and how much of the model's metric it keeps."""
+def faithfulness_table(measured: "Faithfulness", title: str) -> "Table":
+    """One row per circuit: its size and how much of the model's metric it keeps."""
     table = _table("circuit", "edges", "share of all", "faithfulness", "95% interval", title=escape(title))
-    for point in found.points:
-        kept = point.faithfulness
-        interval = f"{kept.low:.3f} to {kept.high:.3f}"
-        table.add_row(point.name, f"{point.edges:,}", f"{point.share:.2%}", f"{kept.value:.3f}", interval)
+    for point in measured.points:
+        estimate = point.faithfulness
+        interval = f"{estimate.low:.3f} to {estimate.high:.3f}"
+        table.add_row(point.name, f"{point.edges:,}", f"{point.share:.2%}", f"{estimate.value:.3f}", interval)
     return table
 
 
-def damage_table(found: "Summary") -> "Table":
-    """The strongest dose of each kind: what it does to the main measures, on the circuit and outside it."""
+def damage_table(summary: "Summary") -> "Table":
+    """What the strongest dose of each kind does to the main measures, on the circuit and outside it."""
     from eics.studies.damage.words import SAID
 
     title = "Change from undamaged (AUROC) at the strongest dose"
     table = _table("measure", "kind", "dose", "circuit", "outside", title=title)
-    for measure in found.measures:
-        for kind in found.kinds if measure.column.split(".")[-1] in SAID else ():
-            on, off = (found.curve(measure.column, kind, place)[-1:] for place in ("circuit", "outside"))
-            cells = [f"{p.change.value:+.3g} ({p.auroc.value:.2f})" for some in (on, off) for p in some]
+    for measure in summary.measures:
+        for kind in summary.kinds if measure.column.split(".")[-1] in SAID else ():
+            on, off = (summary.curve(measure.column, kind, where)[-1:] for where in ("circuit", "outside"))
+            cells = [f"{point.change.value:+.3g} ({point.auroc.value:.2f})" for point in (*on, *off)]
             if on:
                 table.add_row(measure.label, kind, f"{on[0].strength:g}", *cells)
     return table
 
 
 def edge_bars(score: Score) -> "Table | None":
-    """A bar for each of the worst edges of one prompt; None where there is no inconsistency to share."""
+    """A bar for each of the worst edges of one prompt, or None if the prompt is consistent."""
     if score.c_sh is None or score.is_consistent or not score.edges:
         return None
     shown = score.edges[:_BARS]
@@ -88,12 +88,12 @@ def edge_bars(score: Score) -> "Table | None":
 
 
 def reasons(scores: Sequence[Score]) -> list[str]:
-    """Why scores are as they are, each reason once, with the prompts that it holds for."""
-    kinds: dict[str, list[str]] = {}
+    """Each reason that a scored record gives, once, after the prompts that it holds for."""
+    prompts: dict[str, list[str]] = {}
     for score in scores:
         if score.reason and score.status != "failed":
-            kinds.setdefault(score.reason, []).append(str(score.id))
-    return [f"{', '.join(ids)}: {reason}" for reason, ids in kinds.items()]
+            prompts.setdefault(score.reason, []).append(str(score.id))
+    return [f"{', '.join(ids)}: {reason}" for reason, ids in prompts.items()]
 
 
 def _worst(score: Score) -> str:
@@ -101,9 +101,7 @@ def _worst(score: Score) -> str:
         return str(score.reason)
     if score.is_consistent:
         return "none: consistent to rounding"
-    if score.nodes:
-        return ", ".join(f"{term.node}:{term.share:.0%}" for term in score.nodes[:_WORST])
-    return ", ".join(f"{edge}:{edge.share:.0%}" for edge in score.edges[:_WORST])
+    return ", ".join(f"{term}:{term.share:.0%}" for term in (score.nodes or score.edges)[:_WORST])
 
 
 def _table(*numbers: str, title: str) -> "Table":

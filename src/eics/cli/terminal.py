@@ -1,6 +1,6 @@
-"""What every command prints with: colour and bars on a terminal, plain text elsewhere."""
+"""How commands print: colour and progress bars on a terminal, plain text elsewhere."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -9,38 +9,38 @@ if TYPE_CHECKING:
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """A console: as wide as the terminal, or as `COLUMNS` says, or 80."""
+    """A console as wide as the terminal, or as `COLUMNS` says, or 80."""
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False)
 
 
+def print_list(sentences: Iterable[str]) -> None:
+    """Prints each sentence as an item of a list; brackets in it are text, not markup."""
+    screen = console()
+    for sentence in sentences:
+        screen.print(f"- {sentence}", markup=False)
+
+
 @contextmanager
 def track(what: str, steps: int, *, quiet: bool = False) -> Iterator[Callable[..., None]]:
-    """A progress bar with rate and time left on standard error; gives the function that advances it, by 1 or more.
+    """A progress bar on standard error, with rate and time left; yields the function that advances it.
 
-    `total` changes how many steps there are, where that is known only later.
+    `tick(count)` advances by `count` steps, 1 by default; `total=` corrects the number of steps.
     """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[rate]}"),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("left"),
+        progress.TimeRemainingColumn(),
     )
     screen = console(stderr=True)
-    with Progress(*columns, console=screen, disable=quiet or not screen.is_terminal) as bar:
+    with progress.Progress(*columns, console=screen, disable=quiet or not screen.is_terminal) as bar:
         task = bar.add_task(what, total=steps, rate="")
 
         def tick(count: int = 1, *, total: int | None = None) -> None:

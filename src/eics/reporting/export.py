@@ -1,41 +1,42 @@
-"""One prompt's scored circuit as a graph that every writer takes: what we found rides along as extra keys."""
+"""One prompt's scored circuit as a graph that every format can write, with our numbers as extra keys."""
 
 from typing import Any
 
 from eics.circuits.file_graph import CircuitGraph
 from eics.circuits.graph import Edge
 from eics.errors import RecordError
+from eics.scoring.options import RECORDED
 from eics.scoring.result import EdgeTerm, Score
 
 _NUMBERS = ("eics", "c_sh", "dei", "dei_norm", "ei_macro", "emergence_ratio", "alpha")
-_USED = ("status", "mode", "linearization", "residual", "parts", "metric", "emergence", "positions", "readout")
+_EXPORTED = (*_NUMBERS, "status", *(name for name in RECORDED if name != "seed"))
 
 
 def scored_graph(score: Score) -> CircuitGraph:
-    """The circuit of a result. An edge's score is its attribution where every edge has one, else its share.
+    """The circuit of a result; edges are weighted by attribution if all of them have one, else by share.
 
-    Edges have `eics_residual`, `eics_share` and `eics_cosine`, nodes `eics_ei`, `eics_norm` and, where the residual
-    goes by node, `eics_residual` and `eics_share`.
+    Edges get `eics_residual`, `eics_share` and `eics_cosine`; nodes get `eics_ei`, `eics_norm` and, if the residual is
+    measured per node, `eics_residual` and `eics_share`.
     """
     if not score.edges:
         raise RecordError(f"A record must have edges to be exported. Prompt {score.id} has none: {score.reason}")
     terms = {Edge(term.source, term.target, term.port): term for term in score.edges}
     attributed = all(term.attribution is not None for term in score.edges)
     weights = {edge: term.attribution if attributed else term.share for edge, term in terms.items()}
-    said = {name: value for name in (*_NUMBERS, *_USED) if (value := getattr(score, name)) is not None}
-    said["weight"] = "attribution" if attributed else "share of the squared residual"
+    fields = {name: value for name in _EXPORTED if (value := getattr(score, name)) is not None}
+    fields["weight"] = "attribution" if attributed else "share of the squared residual"
     return CircuitGraph(
         tuple(sorted(terms, key=str)),
         scores={edge: weight for edge, weight in weights.items() if weight is not None},
         positions={node: tuple(kept) for node, kept in score.node_positions.items()},
         node_attributes=_nodes(score),
         edge_attributes={edge: _edge(term) for edge, term in terms.items()},
-        metadata={"metadata": _metadata(score) | {"eics": said}},
+        metadata={"metadata": _metadata(score) | {"eics": fields}},
     )
 
 
 def _metadata(score: Score) -> dict[str, Any]:
-    """What Neuronpedia asks for: a name, a model, the prompt and its tokens."""
+    """The metadata that Neuronpedia requires."""
     return {
         "slug": f"eics-{score.id}",
         "scan": score.model or "eics",
@@ -45,16 +46,16 @@ def _metadata(score: Score) -> dict[str, Any]:
 
 
 def _edge(term: EdgeTerm) -> dict[str, Any]:
-    found = {"eics_residual": term.residual, "eics_share": term.share, "eics_cosine": term.cosine}
-    return {name: value for name, value in found.items() if value is not None}
+    numbers = {"eics_residual": term.residual, "eics_share": term.share, "eics_cosine": term.cosine}
+    return {name: value for name, value in numbers.items() if value is not None}
 
 
 def _nodes(score: Score) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    attributes: dict[str, dict[str, Any]] = {}
     for name, values in (("eics_ei", score.ei_parts), ("eics_norm", score.norms)):
         for node, value in values.items():
-            if node in score.norms or "->" not in node:  # the parts of `branches` are edges
-                found.setdefault(node, {})[name] = value
+            if node in score.norms or "->" not in node:  # with parts="branches" the parts are edges
+                attributes.setdefault(node, {})[name] = value
     for term in score.nodes:
-        found.setdefault(term.node, {}).update(eics_residual=term.residual, eics_share=term.share)
-    return found
+        attributes.setdefault(term.node, {}).update(eics_residual=term.residual, eics_share=term.share)
+    return attributes

@@ -1,4 +1,4 @@
-"""Results as HTML for notebooks: tables with bars, in the notebook's own colours. Every text is escaped."""
+"""Results in notebooks: HTML tables with bars, in the notebook's own colours, and data frames. All text is escaped."""
 
 import html
 from collections.abc import Iterable, Sequence
@@ -8,13 +8,13 @@ if TYPE_CHECKING:
     from eics.scoring.result import EdgeTerm, NodeTerm, Score, Scores
 
 _ROWS = 60  # prompts before "and more"
-_TERMS = 8
-_BAR = "#b73779"  # of the palette of the report; readable on white and on black
+_TERMS = 8  # worst edges or nodes
+_BAR = "#b73779"  # from the report's palette; visible on white and on black
 _NUMBERS = (
     ("eics", "EICS"), ("c_sh", "C_sh"), ("consistency", "1/(1+C_sh)"), ("dei", "dEI (nats)"),
-    ("dei_norm", "emergence term"), ("ei_macro", "EI of the whole"), ("emergence_ratio", "ratio r"), ("alpha", "alpha"),
+    ("dei_norm", "emergence term"), ("ei_macro", "macro EI"), ("emergence_ratio", "ratio r"), ("alpha", "alpha"),
 )  # fmt: skip
-_NO_CELL = (
+_NOT_SCALAR = (
     "version", "circuit", "ei_parts", "edges", "nodes", "norms", "node_positions", "stderr", "diagnostics", "curve",
     "tokens",
 )  # fmt: skip
@@ -23,7 +23,7 @@ _LEFT = "text-align:left;padding:2px 10px"
 
 
 def score_html(score: "Score") -> str:
-    """One result: its numbers, why they are as they are, and who makes the inconsistency."""
+    """One result: its numbers, the reason for its status, and the worst edges or nodes."""
     title = f"EICS of {_text(score.id)}"
     if score.status == "failed":
         return f"<div><b>{title}</b> failed: {_text(score.reason)}</div>"
@@ -38,22 +38,22 @@ def score_html(score: "Score") -> str:
 
 
 def scores_html(scores: "Scores") -> str:
-    """A row for each prompt with bars for the score and C_sh, and what can be said of all of them."""
+    """One row per prompt, with bars for the score and C_sh, then the summary of the batch."""
     names = ("id", "eics", "c_sh", "dei_norm", "dei", "status")
     labelled = any(score.label is not None for score in scores)
     heads = [*names, "label"] if labelled else names
-    most = {name: max((getattr(s, name) or 0.0 for s in scores), default=0.0) for name in ("eics", "c_sh")}
-    rows = "".join(_row(score, names, most, labelled) for score in scores[:_ROWS])
+    largest = {name: max((getattr(s, name) or 0.0 for s in scores), default=0.0) for name in ("eics", "c_sh")}
+    rows = "".join(_row(score, names, largest, labelled) for score in scores[:_ROWS])
     more = f"<p>... and {len(scores) - _ROWS} more.</p>" if len(scores) > _ROWS else ""
     notes = "".join(f"<p>{_text(line)}</p>" for line in scores.summary())
     return f"<table><tr>{''.join(f'<th>{name}</th>' for name in heads)}</tr>{rows}</table>{more}{notes}"
 
 
-def _row(score: "Score", names: Sequence[str], most: dict[str, float], labelled: bool) -> str:
+def _row(score: "Score", names: Sequence[str], largest: dict[str, float], labelled: bool) -> str:
     cells = []
     for name in names:
         value = getattr(score, name)
-        bar = _bar(value / most[name]) if most.get(name) and value is not None else ""
+        bar = _bar(value / largest[name]) if largest.get(name) and value is not None else ""
         shown = "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
         cells.append(f"<td style='{_CELL if isinstance(value, float) else _LEFT}'>{bar}{_text(shown)}</td>")
     if labelled:
@@ -70,22 +70,20 @@ def _tile(label: str, value: float | None, error: float | None) -> str:
 
 def _terms(score: "Score") -> str:
     if score.is_consistent:
-        return "<div>Consistent to rounding: there is nothing to share.</div>"
+        return "<div>Consistent to rounding: no edge is to blame.</div>"
     terms: Sequence[EdgeTerm | NodeTerm] = score.nodes or score.edges
-    what = "nodes" if score.nodes else "edges"
     largest = max((abs(term.share) for term in terms), default=0.0) or 1.0
     rows = "".join(
         f"<tr><td style='{_LEFT}'>{_text(term)}</td><td style='{_LEFT}'>{_bar(term.share / largest)}</td>"
         f"<td style='{_CELL}'>{term.share:.1%}</td><td style='{_CELL}'>{term.residual:.4g}</td></tr>"
         for term in terms[:_TERMS]
     )
-    return (
-        f"<table><tr><th>worst {what}</th><th></th><th>share of C_sh</th><th>squared residual</th></tr>{rows}</table>"
-    )
+    heads = (f"worst {'nodes' if score.nodes else 'edges'}", "", "share of C_sh", "squared residual")
+    return f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{rows}</table>"
 
 
 def _bar(fraction: float) -> str:
-    """A bar in a track of fixed width, so that bars of one column begin at one place."""
+    """A bar in a track of fixed width, so that the bars of a column are aligned."""
     width = round(100 * min(1.0, max(0.0, fraction)))
     inner = f"<span style='display:block;height:9px;width:{width}%;background:{_BAR}'></span>"
     return f"<span style='display:inline-block;width:6em;margin-right:6px'>{inner}</span>"
@@ -103,12 +101,11 @@ def edges_frame(score: "Score") -> Any:
 
 
 def scores_frame(scores: "Iterable[Score]") -> Any:
-    """A row for each result: what is a single number or text."""
-    records = [score.to_record() for score in scores]
+    """One row per result, with every field that is a single number or text."""
     rows = [
-        {name: value for name, value in record.items() if name not in _NO_CELL}
+        {name: value for name, value in record.items() if name not in _NOT_SCALAR}
         | {"circuit": (record["circuit"] or {}).get("name"), "length": record["diagnostics"].get("length")}
-        for record in records
+        for record in (score.to_record() for score in scores)
     ]
     return _pandas().DataFrame(rows)
 

@@ -1,4 +1,4 @@
-"""Figures from results alone. Built without pyplot: no global state, no display; notebooks show them all the same."""
+"""Figures from results alone, built without pyplot: no global state and no display, yet notebooks show them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,17 +7,17 @@ from typing import Any
 from eics.errors import OptionError
 from eics.scoring.result import Score
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # Okabe-Ito: readable without colour vision
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # Okabe-Ito: safe for colour-blind readers
 _MARKERS = ("o", "s", "^", "D")
-_COLUMNS = 12
-_ROWS = 40
+_COLUMNS = 12  # edges or nodes in the map of shares
+_ROWS = 40  # prompts
 _BARS = 20
 _BINS = 20
 _SPREAD = {"eics": "EICS", "c_sh": r"$C_{\mathrm{sh}}$", "dei": "dEI (nats)", "dei_norm": "emergence term"}
 
 
 def plot_score(score: Score, what: str = "circuit") -> Any:
-    """One of the figures of a single result: `circuit`, `edges` or `curve`."""
+    """A figure of one result: `circuit`, `edges` or `curve`."""
     kinds = {"circuit": circuit, "edges": edges, "curve": curve}
     if what not in kinds:
         raise OptionError.of("what", f"one of {', '.join(kinds)}", what)
@@ -25,7 +25,7 @@ def plot_score(score: Score, what: str = "circuit") -> Any:
 
 
 def circuit(score: Score, *, max_edges: int = 150) -> Any:
-    """The circuit in layers: width by |attribution| where the records have it, colour by share of inconsistency."""
+    """The circuit in layers: width by |attribution| if the records have it, colour by share of inconsistency."""
     from eics.circuits.graph import Circuit, Edge
     from eics.reporting.drawing import draw_circuit
 
@@ -45,7 +45,7 @@ def circuit(score: Score, *, max_edges: int = 150) -> Any:
 
 
 def edges(score: Score, *, most: int = _BARS) -> Any:
-    """A bar for each of the worst edges: its share of the squared residual."""
+    """A bar for each of the worst edges, by share of the squared residual."""
     from matplotlib.figure import Figure
 
     _check_scored(score)
@@ -63,11 +63,11 @@ def edges(score: Score, *, most: int = _BARS) -> Any:
 
 
 def curve(score: Score) -> Any:
-    """dEI over alpha, with the alpha that was used and where dEI crosses 0; needs a result with its curve."""
+    """dEI over alpha, marking the alpha that was used and the zeros of dEI; needs a result scored with `curve=True`."""
     from matplotlib.figure import Figure
 
     if score.curve is None:
-        raise OptionError(f"The curve of prompt {score.id} is not in its result: score with curve=True.")
+        raise OptionError(f"A result must have its curve. Prompt {score.id} has none: score it with curve=True.")
     figure = Figure(figsize=(7.0, 3.6), layout="constrained")
     axes = figure.subplots()
     axes.plot(score.curve["alpha"], score.curve["dei"], color=COLOURS[0])
@@ -86,32 +86,32 @@ def curve(score: Score) -> Any:
 
 
 def distributions(scores: Sequence[Score]) -> Any:
-    """How the score, C_sh, dEI and the emergence term are spread over the prompts, by label where there is one."""
+    """Histograms of the score, C_sh, dEI and the emergence term over the prompts, split by label."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    known = [score for score in scores if score.eics is not None]
+    scored = [score for score in scores if score.eics is not None]
     groups: dict[str, list[Score]] = {}
-    for score in sorted(known, key=_label):
+    for score in sorted(scored, key=_label):
         groups.setdefault(_label(score), []).append(score)
     figure = Figure(figsize=(10.0, 5.0), layout="constrained")
     for axes, (name, title) in zip(figure.subplots(2, 2).flat, _SPREAD.items(), strict=True):
         values = [[getattr(score, name) for score in group] for group in groups.values()] or [[]]
-        flat = [value for some in values for value in some]
+        flat = [value for group in values for value in group]
         bounds = (min(flat), max(flat)) if flat and min(flat) < max(flat) else None
         axes.hist(values, bins=_BINS, range=bounds, color=_colours(len(values)), label=list(groups) or None)
         axes.set_title(title, fontsize=11)
         axes.set_ylabel("prompts")
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    if any(score.label is not None for score in known):
+    if any(score.label is not None for score in scored):
         figure.axes[0].legend(frameon=False, fontsize=9)
     return _shown(figure)
 
 
 def scores_figure(scored: Mapping[str, Sequence[Score]]) -> Any:
-    """C_sh and the score of each prompt in each configuration, and who makes the last configuration's C_sh.
+    """C_sh and the score of every prompt in every configuration, and what contributes to C_sh in the last one.
 
-    A score that was clipped to 0 is drawn hollow. Prompts past the fortieth are left out, and the title says so.
+    Scores that were clipped to 0 are drawn hollow. Only the first 40 prompts are shown, and the title says so.
     """
     from matplotlib.figure import Figure
 
@@ -137,7 +137,7 @@ def scores_figure(scored: Mapping[str, Sequence[Score]]) -> Any:
 
 
 def save(figure: Any, path: str | Path) -> None:
-    """Writes a figure in the format of the file's ending; text stays text, and the same figure gives the same file."""
+    """Writes a figure in the format of the file's ending; text stays text, and equal figures give equal files."""
     from matplotlib import rc_context
 
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(Path(path).suffix)
@@ -146,7 +146,7 @@ def save(figure: Any, path: str | Path) -> None:
 
 
 def _shown(figure: Any) -> Any:
-    """Notebooks show a figure by themselves only where pyplot made it; this one brings its own picture."""
+    """Adds the PNG that notebooks show; by themselves they render only figures made with pyplot."""
 
     def png() -> bytes:
         from io import BytesIO
@@ -164,7 +164,7 @@ def _label(score: Score) -> str:
 
 
 def _colours(count: int) -> list[Any]:
-    """As many colours as there are labels: those that everyone can tell apart as long as they last."""
+    """One colour per label: the palette if it is large enough, else a colour map."""
     if count <= len(COLOURS):
         return list(COLOURS[:count])
     from matplotlib import colormaps
@@ -184,19 +184,13 @@ def _check_scored(score: Score) -> None:
 def _dots(axes: Any, scores: Sequence[Score], quantity: str, name: str, index: int) -> None:
     colour, marker = COLOURS[index % 4], _MARKERS[index % 4]
     for row, score in enumerate(scores):
-        hollow = quantity == "eics" and score.status == "clipped"
-        axes.plot(
-            [getattr(score, quantity)],
-            [row],
-            marker,
-            color=colour,
-            markerfacecolor="none" if hollow else colour,
-            label=name if row == 0 else None,
-        )
+        face = "none" if quantity == "eics" and score.status == "clipped" else colour
+        label = name if row == 0 else None
+        axes.plot([getattr(score, quantity)], [row], marker, color=colour, markerfacecolor=face, label=label)
 
 
 def _shares(figure: Any, axes: Any, scores: Sequence[Score], name: str) -> None:
-    """A map of shares: prompts by edges, or nodes, the largest on average first."""
+    """A heat map of shares: prompts by edges or nodes, in order of their mean share."""
     by_prompt = [{str(term): term.share for term in (score.nodes or score.edges)} for score in scores]
     terms = {term for shares in by_prompt for term in shares}
     mean = {term: sum(shares.get(term, 0.0) for shares in by_prompt) / max(1, len(by_prompt)) for term in terms}

@@ -29,7 +29,7 @@ def assemble(
     """The results of prompts that shared a pass, by row of the batch: one for each configuration."""
     metadata = []
     for index, item in enumerate(items):
-        interventions = state.applied.records[index] if state.applied.said else []
+        interventions = state.applied.records[index] if state.applied.records else []
         tokens = token_texts(job.model, item.tokens)
         metadata.append(job.provenance(item.prompt) | {"tokens": tokens, "interventions": interventions})
     columns = []

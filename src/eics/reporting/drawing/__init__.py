@@ -1,7 +1,7 @@
-"""Pictures of circuits: where nodes stand, how edges run between them, which edges are shown, and the ink.
+"""Pictures of circuits: where nodes stand, how edges run between them, which edges are shown, and how they look.
 
-`layout`, `routes` and `thinning` are plain Python on the graph alone, so that a web page can use them too; only
-`picture` and `legend` know matplotlib.
+`layout`, `routes` and `thinning` work on the graph alone, so the HTML report uses them too; `picture`, `legend` and
+`ink` draw with matplotlib.
 """
 
 from eics.reporting.drawing.layout import Layout, Row, place_nodes

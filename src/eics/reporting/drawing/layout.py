@@ -1,9 +1,9 @@
 """Where the nodes of a circuit stand: a pure function of the graph.
 
-A column is one unit wide, and a node takes `NODE_WIDTH` by `NODE_HEIGHT` around its place, so neighbours never
-touch. A transformer's layers go upwards from `input` to `logits`; layers without a node take no room. A layer's MLP
-stands in a column of its own at the right, half a row above the heads that it may read. A circuit with any other
-node goes up by depth: the longest path from a source.
+Columns are one unit apart and a node is `NODE_WIDTH` by `NODE_HEIGHT` around its centre, so neighbours never touch. A
+transformer's layers go upwards from `input` to `logits`; layers without nodes take no room. MLPs stand in a column of
+their own at the right, half a row above the heads of their layer, which they may read. A circuit with any other node
+goes upwards by depth, the longest path from a source.
 
 >>> from eics.circuits.graph import Circuit
 >>> layout = place_nodes(Circuit(["input->a3.h1", "a3.h1->m3", "m3->logits"]))
@@ -22,17 +22,17 @@ from eics.circuits.graph import Circuit, Kind, Node
 NODE_WIDTH = 0.68
 NODE_HEIGHT = 0.3
 
-_ROW = 1.0  # from a row of heads to what comes next
-_HALF_ROW = 0.6  # from heads to their layer's MLP, and from an MLP to the next layer
+_ROW = 1.0  # from a row of heads to the next row
+_HALF_ROW = 0.6  # from heads to the MLP of their layer, and from an MLP to the next layer
 _MARGIN = 0.3  # of a layer's band, below and above its nodes
 _MLP_COLUMN = 1.5  # to the right of the last head
 _SWEEPS = 4
-_GRID = 0.5  # places are rounded to it: rows line up where nothing speaks against it
+_GRID = 0.5  # x is rounded to it, so that nodes line up across rows
 
 
 @dataclass(frozen=True)
 class Row:
-    """A band of the picture that has a name: from `low` to `high`."""
+    """A labelled band of the picture, from `low` to `high`."""
 
     label: str
     low: float
@@ -41,24 +41,24 @@ class Row:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each node stands, `(x, y)` of its middle with y upwards, and the named rows from below."""
+    """The centre `(x, y)` of each node, with y upwards, and the labelled rows from bottom to top."""
 
     places: dict[str, tuple[float, float]]
     rows: tuple[Row, ...]
 
     @property
     def width(self) -> float:
-        """From the left edge of the leftmost node to the right edge of the rightmost; the left edge is at x = -w/2."""
+        """Extent of all nodes; the left edge is at `-NODE_WIDTH / 2`."""
         return max(x for x, _ in self.places.values()) + NODE_WIDTH
 
     @property
     def height(self) -> float:
-        """From the lower edge of the lowest node, at y = -h/2, to the upper edge of the highest."""
+        """Extent of all nodes; the lower edge is at `-NODE_HEIGHT / 2`."""
         return max(y for _, y in self.places.values()) + NODE_HEIGHT
 
 
 def place_nodes(circuit: Circuit) -> Layout:
-    """Places every node; edges point upwards, and the same circuit always gives the same layout."""
+    """Places every node so that edges point upwards; equal circuits get equal layouts."""
     nodes = [Node.parse(name) for name in sorted(circuit.nodes)]
     if any(node.kind is Kind.OTHER for node in nodes):
         return _by_depth(circuit)
@@ -66,10 +66,10 @@ def place_nodes(circuit: Circuit) -> Layout:
 
 
 def spread(wishes: Sequence[float], step: float, low: float, high: float, grid: float | None = None) -> list[float]:
-    """Places nearest to the wishes (given in ascending order) that keep their order, a distance and two bounds.
+    """Points nearest to the wishes (ascending), in the same order, at least `step` apart and within two bounds.
 
     Least squares under `x[i+1] - x[i] >= step` is isotonic regression of `wish[i] - i * step`: neighbours that are
-    too close merge into a block at the mean of their wishes. Where the bounds are too narrow, the step gives way.
+    too close merge into a block at the mean of their wishes. If the bounds are too narrow, the step shrinks.
 
     >>> spread([0.0, 0.0, 5.0], 1.0, low=-9.0, high=9.0)
     [-0.5, 0.5, 5.0]
@@ -85,7 +85,7 @@ def spread(wishes: Sequence[float], step: float, low: float, high: float, grid: 
         blocks.append((mean, count))
     last = high - (len(wishes) - 1) * step
     shifts = [min(max(mean, low), max(last, low)) for mean, count in blocks for _ in range(count)]
-    if grid is not None:  # rounding keeps the order of the shifts, hence the distances
+    if grid is not None:  # rounding keeps the shifts in order, and hence the distances
         shifts = [round(shift / grid) * grid for shift in shifts]
     return [shift + index * step for index, shift in enumerate(shifts)]
 
@@ -127,7 +127,7 @@ def _by_depth(circuit: Circuit) -> Layout:
     depth: dict[str, int] = {}
     for node in circuit.order:
         depth[node] = max((depth[edge.source] + 1 for edge in circuit.parents[node]), default=0)
-    # Names in their order, not the topological one, which follows the order in which edges happen to be given.
+    # Sorted by name: the topological order depends on the order in which edges happen to be given.
     levels = [sorted(n for n in depth if depth[n] == step) for step in range(max(depth.values()) + 1)]
     heights = {node: _ROW * step for node, step in depth.items()}
     rows = [Row(f"depth {step}", _ROW * step - _MARGIN, _ROW * step + _MARGIN) for step in range(len(levels))]
@@ -142,10 +142,10 @@ def _layout(across: Mapping[str, float], heights: Mapping[str, float], rows: Ite
 def _arrange(
     circuit: Circuit, levels: Sequence[list[str]], fixed: Mapping[str, float], columns: int
 ) -> dict[str, float]:
-    """x of every node: each level is ordered by, and drawn towards, the mean place of its neighbours.
+    """x of every node: each level is ordered by, and drawn towards, the mean x of its neighbours.
 
-    Sweeps up and down a few times and keeps the sweep whose edges run the least sideways; that is what makes edges
-    cross. Starts from the order of the names, which also decides ties.
+    Sweeps up and down a few times, starting from the order of the names, which also breaks ties. Keeps the sweep whose
+    edges run least sideways, because sideways edges cross.
     """
     neighbours: dict[str, list[str]] = {node: [] for node in circuit.nodes}
     for edge in sorted(circuit.edges, key=str):
@@ -158,14 +158,15 @@ def _arrange(
     best, least = dict(across), _sideways(circuit, across)
     for _ in range(_SWEEPS):
         for level in (*levels, *reversed(levels)):
-            wish = {node: fmean(across[other] for other in neighbours[node]) for node in level}
+            wish = {node: fmean(across[neighbour] for neighbour in neighbours[node]) for node in level}
             ordered = sorted(level, key=lambda node: (wish[node], level.index(node)))
-            found = spread([wish[node] for node in ordered], 1.0, 0.0, columns - 1.0, _GRID)
-            across |= dict(zip(ordered, found, strict=True))
-        if (run := _sideways(circuit, across)) < least - 1e-9:
-            best, least = dict(across), run
+            positions = spread([wish[node] for node in ordered], 1.0, 0.0, columns - 1.0, _GRID)
+            across |= dict(zip(ordered, positions, strict=True))
+        if (length := _sideways(circuit, across)) < least - 1e-9:
+            best, least = dict(across), length
     return best
 
 
 def _sideways(circuit: Circuit, across: Mapping[str, float]) -> float:
+    """How far all edges run sideways together."""
     return sum(abs(across[source] - across[target]) for source, target, _ in sorted(circuit.edges, key=str))

@@ -1,4 +1,4 @@
-"""The key of a picture of a circuit, down the right side: what width, dashes and colour mean."""
+"""The legend at the right of a picture: what width, dashes and colour mean."""
 
 from collections.abc import Sequence
 from math import floor, log10
@@ -8,15 +8,15 @@ from eics.circuits.graph import PORTS, Edge
 from eics.reporting.drawing.ink import DASHED, NO_SHARE, PORT_COLOURS, WHOLE, Ink
 
 WIDTH = 2.3
-"""Inches that the key takes."""
+"""Of the legend, in inches."""
 
 _LINE = 0.21  # inches from one entry to the next
 _SAMPLE = 0.42
 _TEXT = 8.0
 
 
-def draw_key(figure: Any, axes: Any, ink: Ink, shown: Sequence[Edge], x: float, y: float) -> float:
-    """Draws the key downwards from (x, y), in inches, and gives the y at which it ends."""
+def draw_legend(figure: Any, axes: Any, ink: Ink, shown: Sequence[Edge], x: float, y: float) -> float:
+    """Draws the legend downwards from (x, y), in inches, and returns the y at which it ends."""
     if ink.largest_score:
         y = _heading(axes, x, y, "width: |attribution|")
         for value in _round_values(ink.largest_score):
@@ -27,7 +27,7 @@ def draw_key(figure: Any, axes: Any, ink: Ink, shown: Sequence[Edge], x: float, 
     if ink.shares is not None:
         y = _bar(figure, axes, ink.edge_scale, x, y, "edges: share of squared residual")
         if any(edge not in ink.shares for edge in shown):
-            y = _entry(axes, x, y, "carries nothing here", linewidth=1.8, color=NO_SHARE)
+            y = _entry(axes, x, y, "left out of C_sh", linewidth=1.8, color=NO_SHARE)
     elif any(edge.port for edge in shown):
         y = _heading(axes, x, y, "colour: entry into a head")
         for port in PORTS:
@@ -39,8 +39,8 @@ def draw_key(figure: Any, axes: Any, ink: Ink, shown: Sequence[Edge], x: float, 
     return y
 
 
-def has_key(ink: Ink, shown: Sequence[Edge]) -> bool:
-    """Whether there is anything to explain."""
+def has_legend(ink: Ink, shown: Sequence[Edge]) -> bool:
+    """Whether the picture has anything for a legend to explain."""
     numbers = bool(ink.largest_score) or ink.shares is not None or ink.node_shares is not None
     return numbers or any(edge.port for edge in shown)
 
@@ -70,7 +70,7 @@ def _bar(figure: Any, axes: Any, scale: Any, x: float, y: float, text: str) -> f
 
 
 def _round_values(largest: float) -> list[float]:
-    """Three values to compare widths with: the largest to one digit (downwards), its half, its tenth."""
+    """Three widths to compare with: the largest rounded down to one digit, half of it, a tenth of it."""
     unit = 10.0 ** floor(log10(largest))
     top = unit * floor(largest / unit + 1e-9)
     return [float(f"{top * part:.2g}") for part in (1.0, 0.5, 0.1)]

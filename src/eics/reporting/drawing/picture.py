@@ -1,4 +1,4 @@
-"""A circuit as a matplotlib figure. One axes over the whole page, in inches, so that nothing needs to be guessed."""
+"""A circuit as a matplotlib figure: one axes over the whole page, with inches as its units."""
 
 import math
 import textwrap
@@ -9,16 +9,16 @@ from eics.circuits.graph import PORTS, Circuit, Edge, Kind, Node
 from eics.errors import CircuitError
 from eics.reporting.drawing.ink import PORT_COLOURS, Ink
 from eics.reporting.drawing.layout import NODE_HEIGHT, NODE_WIDTH, Layout, place_nodes
-from eics.reporting.drawing.legend import WIDTH as KEY_WIDTH
-from eics.reporting.drawing.legend import draw_key, has_key
+from eics.reporting.drawing.legend import WIDTH as LEGEND_WIDTH
+from eics.reporting.drawing.legend import draw_legend, has_legend
 from eics.reporting.drawing.routes import PORT_AT, Point, route_edges, smooth
 from eics.reporting.drawing.thinning import thin_out
 
-_COLUMN, _ROW = 0.95, 0.95  # inches for each unit of the layout; columns grow with long names
+_COLUMN, _ROW = 0.95, 0.95  # inches per unit of the layout; columns grow with long names
 _LEFT, _RIGHT, _BOTTOM, _GAP = 1.15, 0.35, 0.25, 0.3
 _NAME = 8.5  # points
-_LETTER = 0.62 / 72  # inches for a letter, for each point of its size
-_MIN_KEY = 2.9  # inches of height that the longest key needs
+_LETTER = 0.62 / 72  # width of a letter in inches, per point of font size
+_MIN_LEGEND = 2.9  # inches of height that the longest legend needs
 _MIN_TITLE = 3.0  # inches of width that a title should have
 _BAND, _FAINT, _DARK = "#F4F4F4", "#DADADA", "#222222"
 
@@ -35,13 +35,12 @@ def draw_circuit(
     """A picture of a circuit: layers upwards, width by |attribution|, colour by share of inconsistency.
 
     Args:
-        circuit: what is drawn.
-        scores: attribution of each edge; without it all edges are equally wide. Dashed where negative.
-        shares: each edge's share of the squared residual; without it the colour tells the port. An edge of which
-            only `shares` says nothing is grey.
-        node_shares: each node's share of C_sh, where it goes by node.
-        max_edges: with more, only the most important are drawn in full, and the picture says so.
-        title: its first line is set larger.
+        circuit: the circuit to draw.
+        scores: attribution of each edge, dashed if negative; without it all edges are equally wide.
+        shares: share of the squared residual of each edge, grey if it has none; without it the colour shows the port.
+        node_shares: share of C_sh of each node, if C_sh is measured per node.
+        max_edges: above this, only the most important edges are drawn in full, and the picture says so.
+        title: text above the picture, its first line in larger type.
     """
     from matplotlib.figure import Figure
 
@@ -51,8 +50,8 @@ def draw_circuit(
     thinned = thin_out(circuit, max_edges, scores=scores, shares=shares)
     ink = Ink(scores, shares, node_shares)
     layout = place_nodes(circuit)
-    key = KEY_WIDTH if has_key(ink, thinned.shown) else 0.0
-    page = _Page(layout, key, title, thinned.sentence)
+    legend = LEGEND_WIDTH if has_legend(ink, thinned.shown) else 0.0
+    page = _Page(layout, legend, title, thinned.sentence)
     figure = Figure(figsize=(page.width, page.height), facecolor="white")
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set(xlim=(0, page.width), ylim=(0, page.height))
@@ -61,47 +60,40 @@ def draw_circuit(
     _draw_edges(axes, page, ink, circuit, thinned.shown)
     _draw_nodes(axes, page, ink, circuit, thinned.shown)
     page.draw_title(axes)
-    if key:
-        draw_key(figure, axes, ink, thinned.shown, page.width - key, page.top - 0.1)
+    if legend:
+        draw_legend(figure, axes, ink, thinned.shown, page.width - legend, page.top - 0.1)
     return figure
 
 
 class _Page:
-    """Inches of everything: the layout's units scaled, margins, title, key."""
+    """Where everything goes, in inches: the scaled layout, margins, title and legend."""
 
-    def __init__(self, layout: Layout, key: float, title: str | None, sentence: str | None) -> None:
+    def __init__(self, layout: Layout, legend: float, title: str | None, sentence: str | None) -> None:
         self.layout = layout
         longest = max(map(len, layout.places))
         self.column = max(_COLUMN, (longest * _NAME * _LETTER + 0.12) / NODE_WIDTH)
-        body = layout.width * self.column + _GAP * bool(key) + key
+        body = layout.width * self.column + _GAP * bool(legend) + legend
         self.width = _LEFT + _RIGHT + max(body, _MIN_TITLE)
         self.lines = [*_title_lines(title, self.width - 0.6), *_wrapped(sentence, 9.0, self.width - 0.6)]
-        self.top = _BOTTOM + max(layout.height * _ROW, _MIN_KEY if key else 0.0)
+        self.top = _BOTTOM + max(layout.height * _ROW, _MIN_LEGEND if legend else 0.0)
         self.height = self.top + 0.25 + sum(1.5 * size / 72 for _, size in self.lines)
 
-    def at(self, place: Point) -> Point:
-        """A place of the layout on the page."""
-        x, y = place
+    def at(self, point: Point) -> Point:
+        """Inches of a point of the layout."""
+        x, y = point
         return _LEFT + (x + NODE_WIDTH / 2) * self.column, _BOTTOM + (y + NODE_HEIGHT / 2) * _ROW
 
     def draw_rows(self, axes: Any) -> None:
-        """A band behind every layer, with its name at the left."""
+        """A band behind every layer, with its label at the left."""
         right = self.at((self.layout.width - NODE_WIDTH / 2, 0.0))[0]
         for row in self.layout.rows:
             low, high = self.at((0.0, row.low))[1], self.at((0.0, row.high))[1]
-            axes.axhspan(
-                low + 0.02,
-                high - 0.02,
-                xmin=0.2 / self.width,
-                xmax=(right + 0.2) / self.width,
-                facecolor=_BAND,
-                edgecolor="none",
-                zorder=0,
-            )
+            span = {"xmin": 0.2 / self.width, "xmax": (right + 0.2) / self.width}
+            axes.axhspan(low + 0.02, high - 0.02, **span, facecolor=_BAND, edgecolor="none", zorder=0)
             axes.text(0.28, (low + high) / 2, row.label, fontsize=8, color="#666666", va="center")
 
     def draw_title(self, axes: Any) -> None:
-        """The title and what is said of edges not shown, from the top."""
+        """The title, and the sentence about edges that are not shown, from the top."""
         y = self.height - 0.12
         for text, size in self.lines:
             axes.text(0.2, y, text, fontsize=size, color=_DARK, va="top", parse_math=False)
@@ -112,7 +104,7 @@ def _draw_edges(axes: Any, page: _Page, ink: Ink, circuit: Circuit, shown: Seque
     from matplotlib.collections import PathCollection
 
     routes = route_edges(page.layout, shown)
-    # The important ones last, on top of the others.
+    # The important edges last, on top of the others.
     order = sorted(shown, key=lambda e: ((ink.shares or {}).get(e, -1.0), ink.edge_width(e), str(e)))
     paths = {edge: _path(page, routes[edge]) for edge in order}
     if rest := [edge for edge in circuit.edges if edge not in paths]:
@@ -121,7 +113,7 @@ def _draw_edges(axes: Any, page: _Page, ink: Ink, circuit: Circuit, shown: Seque
         axes.add_collection(
             PathCollection(faint, facecolors="none", edgecolors=_FAINT, linewidths=0.3, zorder=1), autolim=False
         )
-    # Every edge has a white border, so that one sees at a crossing which of the two runs on where.
+    # Every edge has a white border, which shows at a crossing how both edges continue.
     axes.add_collection(
         PathCollection(
             [paths[edge] for edge in order for _ in range(2)],
@@ -157,6 +149,7 @@ def _path(page: _Page, points: Sequence[Point]) -> Any:
 def _draw_nodes(axes: Any, page: _Page, ink: Ink, circuit: Circuit, shown: Sequence[Edge]) -> None:
     touched = {end for edge in shown for end in (edge.source, edge.target)}
     ports = {node: {edge.port for edge in circuit.parents[node] if edge.port} for node in circuit.nodes}
+    centred: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 6}
     for node in circuit.nodes:
         colour = ink.node_colour(node)
         line = _DARK if node in touched else "#B0B0B0"
@@ -164,51 +157,31 @@ def _draw_nodes(axes: Any, page: _Page, ink: Ink, circuit: Circuit, shown: Seque
         letters = line if colour is None else "white" if _luminance(colour) < 0.45 else _DARK
         x, y = page.at(page.layout.places[node])
         raised = 0.045 if ports[node] else 0.0
-        axes.text(
-            x, y + raised, node, fontsize=_NAME, color=letters, ha="center", va="center", zorder=6, parse_math=False
-        )
+        axes.text(x, y + raised, node, fontsize=_NAME, color=letters, parse_math=False, **centred)
         for port in PORTS if ports[node] else ():
-            used, plain = port in ports[node], ink.shares is None
-            tint = letters if colour is not None else PORT_COLOURS[port] if plain and node in touched else line
+            plain = colour is None and ink.shares is None and node in touched
+            tint = PORT_COLOURS[port] if plain else letters
+            alpha = 1.0 if port in ports[node] else 0.35
             at = x + PORT_AT[port] * page.column
-            axes.text(
-                at,
-                y - 0.085,
-                port,
-                fontsize=6.0,
-                color=tint,
-                alpha=1.0 if used else 0.35,
-                ha="center",
-                va="center",
-                zorder=6,
-            )
+            axes.text(at, y - 0.085, port, fontsize=6.0, color=tint, alpha=alpha, **centred)
 
 
 def _draw_box(axes: Any, page: _Page, node: str, fill: Any, line: str) -> None:
-    """Heads have round corners, MLPs sharp ones, the rest is round: kinds are told by shape, never by colour."""
+    """Heads have round corners, MLPs sharp ones, other nodes are pills: shape shows the kind, colour never does."""
     from matplotlib.patches import FancyBboxPatch
 
     x, y = page.at(page.layout.places[node])
     width, height = NODE_WIDTH * page.column, NODE_HEIGHT * _ROW
     corner = {Kind.HEAD: 0.06, Kind.MLP: 0.0}.get(Node.parse(node).kind, height / 2)
     style = f"round,pad=0,rounding_size={corner}" if corner else "square,pad=0"
-    axes.add_patch(
-        FancyBboxPatch(
-            (x - width / 2, y - height / 2),
-            width,
-            height,
-            boxstyle=style,
-            facecolor=fill,
-            edgecolor=line,
-            linewidth=0.9,
-            zorder=5,
-        )
-    )
+    lower_left = (x - width / 2, y - height / 2)
+    look = {"boxstyle": style, "facecolor": fill, "edgecolor": line, "linewidth": 0.9, "zorder": 5}
+    axes.add_patch(FancyBboxPatch(lower_left, width, height, **look))
 
 
 def _title_lines(title: str | None, width: float) -> list[tuple[str, float]]:
-    first, *others = (title or "").splitlines() or [""]
-    return [*_wrapped(first, 12.0, width), *(line for other in others for line in _wrapped(other, 9.0, width))]
+    first, *rest = (title or "").splitlines() or [""]
+    return [*_wrapped(first, 12.0, width), *(line for text in rest for line in _wrapped(text, 9.0, width))]
 
 
 def _wrapped(text: str | None, size: float, width: float) -> list[tuple[str, float]]:
@@ -220,10 +193,10 @@ def _luminance(colour: Any) -> float:
     return float(0.2126 * red + 0.7152 * green + 0.0722 * blue)
 
 
-def _check_numbers(known: Iterable[Any], given: Mapping[Any, float] | None, what: str, of: str) -> None:
-    names = set(known)
-    for name, value in (given or {}).items():
-        if name not in names:
-            raise CircuitError(f"{what} must be given for the circuit's {of}s. Got {name}: not one of them.")
+def _check_numbers(keys: Iterable[Any], given: Mapping[Any, float] | None, what: str, of: str) -> None:
+    allowed = set(keys)
+    for key, value in (given or {}).items():
+        if key not in allowed:
+            raise CircuitError(f"{what} must belong to {of}s of the circuit. Got {key}, which is not one of them.")
         if not math.isfinite(value):
-            raise CircuitError(f"{what} must be finite numbers. Got {value!r} for {of} {name}.")
+            raise CircuitError(f"{what} must be finite numbers. Got {value!r} for {of} {key}.")

@@ -1,8 +1,8 @@
-"""The report: one page to look at, from the records alone. No model, no torch, no network.
+"""The HTML report: one page from the records alone, without model, torch or network.
 
-`reader` reads what can be read, `circuits` puts the circuits together and `graph` places them, `runs` sorts records by
-configuration, `sentences` says in plain words what was done and what to beware of, `data` puts everything into one
-object (`packing` keeps it small), `page` puts that into the page. The page's own code is in `assets`.
+Data flow: `reader` reads every record that it can; `circuits` rebuilds the circuits and `graph` lays them out; `runs`
+groups records by configuration; `sentences` describes each run in plain words and warns; `data` collects everything in
+one JSON object, which `packing` keeps small; `build` puts it into the page. The page's own code is in `assets`.
 """
 
 from eics.reporting.page.build import build_page, write_report

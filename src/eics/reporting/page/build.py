@@ -1,4 +1,4 @@
-"""Puts the data, the styles and the script into one HTML file that asks for nothing."""
+"""Puts data, styles and script into one self-contained HTML file."""
 
 import hashlib
 import html
@@ -17,28 +17,28 @@ SCRIPTS = (
     "data.js", "dom.js", "colour.js", "table.js", "run.js", "distributions.js", "prompts.js", "circuit.js", "terms.js",
     "compare.js", "curve.js", "prompt.js", "main.js",
 )  # fmt: skip
-"""The page's code, in the order in which it is put together."""
+"""The page's code, in the order in which it is concatenated."""
 
 
 def write_report(
     scores: Iterable[Score], path: str | Path, *, notes: Sequence[str] = (), source: str | None = None
 ) -> None:
-    """Writes the report of some results to an HTML file.
+    """Writes the report of results to an HTML file.
 
     Args:
-        scores: what `eics.score` or `eics.read_records` gave.
-        path: where to; ends in .html.
-        notes: what the reader of the page should know of the records, such as lines that could not be read.
-        source: the file that they came from, for the title.
+        scores: results of `eics.score` or `eics.read_records`.
+        path: the file to write, ending in .html.
+        notes: remarks to show at the top of the page, such as lines that could not be read.
+        source: name of the file that the results came from.
     """
     check_report_path(Path(path))
     Path(path).write_text(build_page(report_data(scores, notes=notes, source=source)), encoding="utf-8")
 
 
 def check_report_path(path: Path) -> None:
-    """Refuses, before any work is done, a path that a report could not be written to."""
+    """Refuses a path that no report can be written to, before any work is done."""
     if path.suffix not in (".html", ".htm") or not path.parent.is_dir():
-        raise OptionError.of("report", "a .html file in a folder that exists", str(path))
+        raise OptionError.of("report", "an .html file in a folder that exists", str(path))
 
 
 def build_page(data: dict[str, Any]) -> str:
@@ -56,18 +56,18 @@ def build_page(data: dict[str, Any]) -> str:
 
 
 def script() -> str:
-    """The page's code in one piece, out of the way of every other name."""
+    """The page's code as one script, in a function of its own so that no name is global."""
     return "(() => {\n" + "\n".join(_asset(name) for name in SCRIPTS) + "})();\n"
 
 
 def embed(data: Any) -> str:
-    """JSON that can stand inside a script element: no '<' in it, so nothing ends the element or opens a comment.
+    """JSON for a script element: without '<', nothing in it can end the element or open a comment.
 
     >>> embed("</script>")
     '"\\\\u003c/script>"'
     """
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # Lone surrogates of a damaged prompt cannot be written as UTF-8.
+    # A damaged prompt may hold lone surrogates, which UTF-8 cannot encode.
     return text.encode("utf-8", "replace").decode("utf-8").replace("<", "\\u003c")
 
 

@@ -1,4 +1,4 @@
-"""The circuits of the records, put together from their edges: a record may lack those that carry nothing."""
+"""Circuits rebuilt from the edges of all their records: a single record lacks the edges left out of its C_sh."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from eics.scoring.result import Score
 
 @dataclass
 class SeenCircuit:
-    """One circuit as the records show it: its edges in the order in which they were first seen, by name."""
+    """One circuit as far as the records show it; `order` numbers its edges as they were first seen."""
 
     name: str | None
     order: dict[Edge, int] = field(default_factory=dict)
@@ -21,7 +21,6 @@ class SeenCircuit:
     disagrees: bool = False
 
     def see(self, score: Score) -> None:
-        """Takes in the edges of a record."""
         self.positions |= score.node_positions
         new = []
         for term in score.edges:
@@ -30,11 +29,11 @@ class SeenCircuit:
                 new.append(edge)
             if term.attribution is not None:
                 self.disagrees |= self.attributions.setdefault(edge, term.attribution) != term.attribution
-        self.order |= {edge: len(self.order) + place for place, edge in enumerate(sorted(new, key=str))}
+        self.order |= {edge: number for number, edge in enumerate(sorted(new, key=str), start=len(self.order))}
 
     def drawn(self) -> tuple[dict[str, Any], list[str]]:
-        """The circuit with its places, and what must be said of it."""
-        notes = ["Records of one circuit have different attributions: the first ones are shown."] * self.disagrees
+        """The circuit as the page draws it, and notes for the reader."""
+        notes = ["Records of one circuit have different attributions; the first are shown."] * self.disagrees
         graph: dict[str, Any] = {"width": 0, "height": 0, "box": [0, 0], "nodes": [], "edges": [], "rows": []}
         try:
             graph = draw_graph(self.order, self.attributions, self.positions) if self.order else graph
@@ -52,7 +51,7 @@ class Circuits:
         self._numbers: dict[Hashable, int] = {}
 
     def number(self, score: Score) -> int:
-        """Which circuit a record is about: that of its hash, else (older records) of its very edges."""
+        """Number of a record's circuit, identified by its hash or, in older records, by its set of edges."""
         key = score.circuit["sha256"] if score.circuit else frozenset(map(str, score.edges))
         if key not in self._numbers:
             self._numbers[key] = len(self.seen)
@@ -60,11 +59,11 @@ class Circuits:
         return self._numbers[key]
 
     def see(self, score: Score) -> None:
-        """Takes in the edges of a record that says which circuit it is about."""
-        if not is_homeless(score):
+        """Adds the edges of a record to its circuit, if the record has one."""
+        if has_circuit(score):
             self.seen[self.number(score)].see(score)
 
 
-def is_homeless(score: Score) -> bool:
-    """Whether a record does not say which circuit it is about, as one that failed long ago."""
-    return score.circuit is None and not score.edges
+def has_circuit(score: Score) -> bool:
+    """Whether a record says which circuit it belongs to; failed records of older versions do not."""
+    return score.circuit is not None or bool(score.edges)

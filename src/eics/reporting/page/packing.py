@@ -1,7 +1,7 @@
-"""Numbers in little room, with as many digits as anyone reads off a page.
+"""Compact numbers, with as many digits as a page shows.
 
-A page holds two numbers of every edge for every prompt: these two go into three letters. Lists of other numbers go in
-half precision, scaled by the largest of the list. None stands for a number that is not known.
+A page holds two numbers for every edge of every prompt, which share three letters. Lists of other numbers are stored in
+half precision, scaled by the largest of the list. None stands for a missing number.
 """
 
 from base64 import b64encode
@@ -10,20 +10,20 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 LETTERS = "".join(chr(code) for code in range(33, 127) if chr(code) not in '"<\\')
-"""91 letters that stand for themselves in JSON inside a page."""
+"""91 characters that JSON inside a page need not escape."""
 
 _CODES = np.frombuffer(LETTERS.encode(), dtype=np.uint8)
-_SHARES, _COSINES = 2941, 254  # steps; one more number stands for none: 2943 * 256 is less than 91 ** 3
+_SHARES, _COSINES = 2941, 254  # steps; one more code means "missing": 2943 * 256 < 91 ** 3
 _TOP = 32768.0  # half precision reaches 65504 and keeps three digits down to 6e-5
 
 Packed = list[float | str]
 
 
 def pairs(shares: Sequence[float | None], cosines: Sequence[float | None], most: float) -> str:
-    """A share from 0 to `most` and a cosine from -1 to 1, in three letters for both.
+    """A share from 0 to `most` and a cosine from -1 to 1, in three letters per pair.
 
-    The share goes as the fourth root of its fraction of `most`: it is off by 0.07% near `most`, by 0.7% at a
-    ten-thousandth of it. The cosine is off by 0.004.
+    The share is stored as the fourth root of its fraction of `most`: the error is at most 0.07% near `most` and 0.7% at
+    a ten-thousandth of it. The error of the cosine is at most 0.004.
 
     >>> pairs([1.0, 0.25, None], [1.0, -0.5, None], 1.0)
     '~zEd?.~}4'
@@ -38,7 +38,7 @@ def pairs(shares: Sequence[float | None], cosines: Sequence[float | None], most:
 
 
 def halves(values: Iterable[float | None]) -> Packed:
-    """Any numbers as the size of the largest and, scaled by it, half precision: three digits.
+    """The largest magnitude, then all numbers scaled by it in half precision: three digits.
 
     >>> halves([5.0, -2.5, None])
     [5.0, 'AHgA9AB+']
@@ -50,10 +50,10 @@ def halves(values: Iterable[float | None]) -> Packed:
 
 
 def short(value: float, digits: int = 6) -> float:
-    """A number with few digits."""
+    """A number rounded to a few significant digits."""
     return float(f"{value:.{digits}g}")
 
 
 def shorts(values: Iterable[float | None], digits: int = 6) -> list[float | None]:
-    """Numbers with few digits."""
+    """Numbers rounded to a few significant digits; None stays None."""
     return [None if value is None else short(value, digits) for value in values]

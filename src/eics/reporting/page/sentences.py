@@ -1,4 +1,4 @@
-"""What a run was and what to beware of, in plain words. Everything is said from the records alone."""
+"""Plain words about a run, from the records alone: how it was scored, what is exact, what to be careful with."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -7,9 +7,9 @@ from statistics import median
 from eics.circuits.graph import Kind, Node
 from eics.scoring.result import EdgeTerm, Score, Scores, length_correlation
 
-_MOST = 0.5  # a share above this is worth a warning
+_DOMINANT = 0.5  # share above which one token, edge or part deserves a warning
 _TINY_GAP = 1e-3
-_NOISY = 0.5  # of the spread between prompts, for a standard error
+_NOISY = 0.5  # standard error over the spread between prompts
 
 Warning = dict[str, str]
 
@@ -18,34 +18,34 @@ def alpha_sentence(scored: Sequence[Score]) -> str:
     """How alpha was chosen."""
     alphas = sorted({score.alpha for score in scored if score.alpha is not None})
     if not alphas:
-        return "Not in the records."
+        return "Not recorded."
     calibration = next((c for s in scored if isinstance(c := s.diagnostics.get("alpha_calibration"), dict)), None)
     if calibration is not None:
         try:
             low, high = calibration["quartiles"]
             return (
-                f"Calibrated on {calibration['prompts']} prompts so that the macro EI for each read-out dimension has "
-                f"a median of {calibration['target']:.4g} nats; half of them lie between {low:.4g} and {high:.4g}."
+                f"Calibrated on {calibration['prompts']} prompts so that macro EI per read-out dimension has a "
+                f"median of {calibration['target']:.4g} nats; half of them lie between {low:.4g} and {high:.4g}."
             )
         except (KeyError, TypeError, ValueError):
-            return "Calibrated on the prompts; how, the records do not say readably."
+            return "Calibrated on the prompts; the details could not be read."
     if len(alphas) > 1:
-        return f"Differs between records, from {alphas[0]:g} to {alphas[-1]:g}: do not compare their EI."
-    return "The paper's prior." if alphas == [1.0] else "Given by the user."
+        return f"Differs between records, from {alphas[0]:g} to {alphas[-1]:g}: their EI cannot be compared."
+    return "The paper's prior." if alphas == [1.0] else "Set by the user."
 
 
 def exactness(scored: Sequence[Score]) -> list[str]:
     """What is exact and what is estimated."""
     mode = scored[0].mode if scored else None
-    always = "C_sh, residuals, shares, cosines and norms are exact, to rounding."
+    always = "C_sh, residuals, shares, cosines and norms are exact up to rounding."
     if mode == "exact":
-        return [always, "EI is exact too: by factorization, nothing was sampled."]
+        return [always, "EI is exact too: computed by factorization, without sampling."]
     if mode == "lanczos":
         return [always, f"EI is estimated by stochastic Lanczos quadrature. {_error_sentence(scored)}"]
     if mode == "fast":
         return [
             always,
-            f"EI is the small-alpha form, alpha/2 ||J||_F^2: an upper bound, for ranking. {_error_sentence(scored)}",
+            f"EI is the small-alpha form, alpha/2 ||J||_F^2: an upper bound for ranking. {_error_sentence(scored)}",
         ]
     return ["The records do not say how EI was computed."]
 
@@ -53,7 +53,7 @@ def exactness(scored: Sequence[Score]) -> list[str]:
 def _error_sentence(scored: Sequence[Score]) -> str:
     errors = [score.stderr["dei"] for score in scored if "dei" in score.stderr]
     if not errors:
-        return "Nothing was sampled: every map has a closed form."
+        return "Without sampling: every map has a closed form."
     parts = scored[0].ei_parts
     closed = sum(f"ei_parts.{name}" not in scored[0].stderr for name in parts)
     partly = f" {closed} of {len(parts)} parts needed no sampling." if closed else ""
@@ -61,10 +61,10 @@ def _error_sentence(scored: Sequence[Score]) -> str:
 
 
 def warnings(scores: Scores) -> list[Warning]:
-    """What to beware of before believing a number; the worst first."""
+    """Reasons not to trust a number blindly, the worst first."""
     scored = Scores(score for score in scores if score.eics is not None)
-    found = [*_failed(scores), *_clipped(scored), *_norms(scored), *_gap(scored), *_sampling(scored)]
-    return [*found, *_concentrated(scored), *_left_out(scored), *_length(scored)]
+    checks = (_clipped, _norms, _gap, _sampling, _concentrated, _left_out, _length)
+    return [*_failed(scores), *(warning for check in checks for warning in check(scored))]
 
 
 def _failed(scores: Scores) -> Iterator[Warning]:
@@ -77,31 +77,30 @@ def _failed(scores: Scores) -> Iterator[Warning]:
 
 def _clipped(scored: Scores) -> Iterator[Warning]:
     clipped = [score for score in scored if score.status == "clipped"]
-    where = f"all {len(scored)} prompts" if len(scored) > 1 else "the only prompt"
-    why = "the parts carry more than the macro map, so dEI is negative and was clipped to 0"
+    prompts = f"all {len(scored)} prompts" if len(scored) > 1 else "the only prompt"
+    why = "the parts carry more EI than the macro map, so dEI is negative and was clipped to 0"
     if clipped and len(clipped) == len(scored):
         yield _warning(
             "Every score is 0",
-            f"On {where} {why}. A ranking by this score ranks nothing: look at signed dEI and C_sh, "
-            "or at the well-posed preset.",
+            f"On {prompts} {why}. This score cannot rank prompts: use signed dEI and C_sh, or the well-posed preset.",
         )
     elif clipped:
         yield _warning(f"{len(clipped)} of {len(scored)} scores were clipped", f"On these prompts {why}.")
 
 
 def _norms(scored: Scores) -> Iterator[Warning]:
-    transformer = any(Node.parse(e.target).kind is not Kind.OTHER for s in scored[:1] for e in s.edges if _named(e))
+    transformer = any(Node.parse(e.target).kind is not Kind.OTHER for s in scored[:1] for e in s.edges if _has_name(e))
     if scored and scored[0].linearization == "jacobian" and scored[0].model is not None and transformer:
         yield _warning(
-            "Norm layers annihilate",
-            "The Jacobian of a norm maps the vector that it was taken at to zero. So what parents explain together "
-            "comes out near nothing and C_sh is high, however coherent the model is. The linearization 'frozen' holds "
-            "norms at their observed scale.",
+            "Norm layers inflate C_sh",
+            "The Jacobian of a norm maps its own input to zero. What the parents of a node explain together therefore "
+            "nearly vanishes, and C_sh is high however coherent the model is. The linearization 'frozen' holds norms "
+            "at their observed scale.",
         )
 
 
-def _named(edge: EdgeTerm) -> bool:
-    """Whether a name can be read at all; records may come from anywhere."""
+def _has_name(edge: EdgeTerm) -> bool:
+    """Whether the target is a valid node name; records may come from anywhere."""
     return bool(edge.target) and edge.target == edge.target.strip() and not set("<>") & set(edge.target)
 
 
@@ -112,7 +111,8 @@ def _gap(scored: Scores) -> Iterator[Warning]:
         yield _warning(
             "Tiny spectral gap",
             f"The sheaf Laplacian's smallest non-zero eigenvalue is {min(tiny):.2g} on the worst of {len(tiny)} "
-            "prompts: activations can be far from every consistent assignment although each edge disagrees but little.",
+            "prompts: activations can be far from every consistent assignment although each edge disagrees only a "
+            "little.",
         )
 
 
@@ -128,34 +128,34 @@ def _sampling(scored: Scores) -> Iterator[Warning]:
     if error > _NOISY * spread:
         yield _warning(
             "Sampling noise",
-            f"The standard error of a score ({error:.2g}) is as large as the spread between prompts ({spread:.2g}): "
-            "use more probes, or mode exact, before ranking them.",
+            f"The standard error of a score ({error:.2g}) is large compared with the spread between prompts "
+            f"({spread:.2g}): use more probes, or mode exact, before ranking them.",
         )
 
 
 def _concentrated(scored: Scores) -> Iterator[Warning]:
     for name, title, text in _CONCENTRATED:
         values = [value for s in scored if isinstance(value := s.diagnostics.get(name), int | float)]
-        if values and (middle := median(values)) > _MOST:
-            yield _warning(title, text.format(share=f"{middle:.0%}"))
+        if values and (share := median(values)) > _DOMINANT:
+            yield _warning(title, text.format(share=f"{share:.0%}"))
 
 
 _CONCENTRATED = (
     (
         "share_position_0",
-        "One token rules C_sh",
-        "The first position makes {share} of it on the median prompt. It is often an attention sink; positions "
+        "One token dominates C_sh",
+        "The first position accounts for {share} of it on the median prompt. It is often an attention sink: positions "
         "'no_sink' leaves it out, and metric 'relative' measures each position in its own units.",
     ),
     (
         "share_top_edge",
-        "One edge rules",
-        "The worst edge makes {share} of the squared residual on the median prompt; the others hardly count.",
+        "One edge dominates",
+        "The worst edge accounts for {share} of the squared residual on the median prompt; the others hardly count.",
     ),
     (
         "share_largest_part",
-        "One part rules EI",
-        "The largest part carries {share} of the parts' EI on the median prompt; dEI says little of the others.",
+        "One part dominates EI",
+        "The largest part carries {share} of the parts' EI on the median prompt; dEI says little about the others.",
     ),
 )
 
@@ -164,8 +164,8 @@ def _left_out(scored: Scores) -> Iterator[Warning]:
     left = max((n for s in scored if isinstance(n := s.diagnostics.get("edges_left_out"), int)), default=0)
     if left:
         yield _warning(
-            f"{left} edges carry nothing here",
-            "The linearization 'frozen' holds attention patterns, so edges into <q> and <k> are left out of C_sh.",
+            f"{left} edges are left out",
+            "The linearization 'frozen' holds attention patterns fixed, so edges into <q> and <k> are not in C_sh.",
         )
 
 
@@ -175,8 +175,9 @@ def _length(scored: Scores) -> Iterator[Warning]:
     correlation = length_correlation(scored)
     if correlation is not None and abs(correlation) > 0.7:
         yield _warning(
-            "The score follows the length",
-            f"Its rank correlation with the number of positions is {correlation:.2f}: compare prompts of one length.",
+            "The score follows prompt length",
+            f"Its rank correlation with the number of positions is {correlation:.2f}: compare only prompts of equal "
+            "length.",
         )
 
 

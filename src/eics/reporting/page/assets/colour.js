@@ -1,5 +1,5 @@
-// Colours that people without colour vision can tell apart: magma for shares (dark is much on white, bright is much on
-// black), Okabe and Ito's and two greys for labels.
+// Colours that colour-blind readers can tell apart: magma for shares (large is dark on white and bright on black), and for
+// labels those of Okabe and Ito with two greys.
 
 const MAGMA = ["000004", "180f3d", "440f76", "721f81", "9e2f7f", "cd4071", "f1605d", "fd9668", "feca8d", "fcfdbf"].map((hex) =>
   [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)),
@@ -10,13 +10,12 @@ const LABELS = {
 };
 const THEME = "eics-theme";
 
-const wishes = matchMedia("(prefers-color-scheme: dark)");
-const isDark = () => (document.documentElement.dataset.theme || (wishes.matches ? "dark" : "light")) === "dark";
+const systemTheme = matchMedia("(prefers-color-scheme: dark)");
+const isDark = () => (document.documentElement.dataset.theme || (systemTheme.matches ? "dark" : "light")) === "dark";
 
-/** How strong a share is shown, from 0 to 1: by its square root, because most shares are small. */
+/** How strongly a share is shown, from 0 to 1: a square root, because most shares are small. */
 const strength = (share, most) => (most > 0 ? Math.sqrt(clamp(share / most, 0, 1)) : 0);
 
-/** The colour of a strength. */
 function heat(part) {
   const at = (isDark() ? 0.38 + 0.6 * part : 0.885 - 0.785 * part) * (MAGMA.length - 1);
   const low = Math.min(Math.floor(at), MAGMA.length - 2);
@@ -24,20 +23,20 @@ function heat(part) {
   return `rgb(${mixed.join(",")})`;
 }
 
-/** Black or white, whichever can be read on the colour of a strength. */
+/** Black or white, whichever is readable on `heat(part)`. */
 const onHeat = (part) => (isDark() === part > 0.36 ? "#000" : "#fff");
 
 const labelColour = (index) => LABELS[isDark() ? "dark" : "light"][index];
 
-function keepTheme(theme) {
+function storeTheme(theme) {
   try {
     localStorage.setItem(THEME, theme);
   } catch {
-    // A page opened from a file may not be allowed to keep anything.
+    // A page opened from a file may have no storage.
   }
 }
 
-function keptTheme() {
+function storedTheme() {
   try {
     return localStorage.getItem(THEME);
   } catch {

@@ -1,4 +1,4 @@
-// Two prompts, edge by edge: a point for each edge, on the diagonal where the two agree.
+// Two prompts, edge by edge: one point per edge, on the diagonal if both prompts agree.
 
 const SIDE = 300;
 const EDGE = 38;
@@ -8,7 +8,7 @@ function drawCompare(record, other, actions) {
   const [ours, theirs] = [unpack(record).share, unpack(other).share];
   const both = circuit.edges.map((_, index) => index).filter((index) => !Number.isNaN(ours[index]) && !Number.isNaN(theirs[index]));
   const most = Math.max(0, ...both.map((i) => Math.max(ours[i], theirs[i]))) || 1;
-  // Square roots: most shares are small, and they would lie on one spot.
+  // Square roots: most shares are small and would pile up at the origin.
   const at = (share) => Math.sqrt(share / most) * (SIDE - EDGE - 12);
   const x = (i) => EDGE + at(ours[i]);
   const y = (i) => SIDE - EDGE - at(theirs[i]);
@@ -23,13 +23,7 @@ function drawCompare(record, other, actions) {
     ]),
     svg("text", { x: EDGE + end / 2, y: SIDE - 8, class: "name", "text-anchor": "middle" }, `share, ${nameOf(record, other, 24)}`),
     svg("text", { x: EDGE, y: 9, class: "name" }, `share, ${nameOf(other, record, 24)}`));
-  for (const index of both) {
-    const term = { kind: "edge", index };
-    picture.append(svg("circle", {
-      cx: x(index), cy: y(index), r: 4.2, class: "point", "data-edge": index,
-      onclick: () => actions.choose(term), onmousemove: (event) => actions.hover(term, event), onmouseleave: () => actions.hover(null),
-    }));
-  }
+  for (const index of both) picture.append(svg("circle", { cx: x(index), cy: y(index), r: 4.2, class: "point", "data-edge": index, ...handlers({ kind: "edge", index }, actions) }));
   return picture;
 }
 

@@ -1,4 +1,4 @@
-// dEI over alpha: linear near 0, logarithmic beyond, so that the crossing and the far ends can both be seen.
+// dEI over alpha: linear near 0 and logarithmic beyond, so that both the zero and the far ends are visible.
 
 const CURVE = { width: 620, height: 240, left: 62, right: 14, top: 16, bottom: 40 };
 
@@ -6,11 +6,11 @@ function drawCurve(record) {
   const grid = DATA.grids[record.curve.grid];
   const { dei } = unpack(record);
   const zeros = record.curve.zeros ?? [];
-  const known = dei.filter((level) => !Number.isNaN(level));
-  const size = Math.max(...known.map(Math.abs)) || 1;
+  const finite = dei.filter((nats) => !Number.isNaN(nats));
+  const size = Math.max(...finite.map(Math.abs)) || 1;
   const unit = size / 1000;
   const bend = (nats) => Math.asinh(nats / unit);
-  const [low, high] = [Math.min(0, ...known), Math.max(0, ...known)].map(bend);
+  const [low, high] = [Math.min(0, ...finite), Math.max(0, ...finite)].map(bend);
   const { width, height, left, right, top, bottom } = CURVE;
   const [first, last] = [Math.log10(grid[0]), Math.log10(grid.at(-1))];
   const x = (alpha) => left + ((Math.log10(alpha) - first) / (last - first)) * (width - left - right);
@@ -30,25 +30,25 @@ function drawCurve(record) {
   return picture;
 }
 
-/** The alpha that was used; what is said of it stands where the curve is not. */
+/** Marks the alpha that was used; its label avoids the curve. */
 function chosenAlpha(record, x, y) {
   const { width, height, top, bottom } = CURVE;
   const [at, dei] = [x(record.alpha), value(record, "dei")];
   const side = at > width - 160 ? "end" : "start";
   const below = y(dei) < (top + height - bottom) / 2;
-  const said = missing(dei) ? "" : `: ${text(dei, 3)} nats`;
+  const dEI = missing(dei) ? "" : `: ${text(dei, 3)} nats`;
   return svg("g", { class: "chosen" },
     svg("line", { x1: at, x2: at, y1: top, y2: height - bottom }), missing(dei) ? null : svg("circle", { cx: at, cy: y(dei), r: 4.5 }),
-    svg("text", { x: at + (side === "end" ? -6 : 6), y: below ? height - bottom - 10 : top + 12, "text-anchor": side }, `alpha ${text(record.alpha, 3)}${said}`));
+    svg("text", { x: at + (side === "end" ? -6 : 6), y: below ? height - bottom - 10 : top + 12, "text-anchor": side }, `alpha ${text(record.alpha, 3)}${dEI}`));
 }
 
-/** Zero and round numbers far enough apart to be read. */
+/** Gridlines at zero and at powers of ten, far enough apart for their labels. */
 function levels(low, high, unit, y) {
-  const found = [0];
+  const chosen = [0];
   for (let power = 12; power > -12; power--)
     for (const nats of [10 ** power, -(10 ** power)]) {
       const bent = Math.asinh(nats / unit);
-      if (bent >= low && bent <= high && found.every((other) => Math.abs(y(other) - y(nats)) > 22)) found.push(nats);
+      if (bent >= low && bent <= high && chosen.every((level) => Math.abs(y(level) - y(nats)) > 22)) chosen.push(nats);
     }
-  return found;
+  return chosen;
 }

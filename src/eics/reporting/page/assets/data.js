@@ -1,8 +1,8 @@
 "use strict";
-// The data of the page: decoded when it is first looked at.
+// The data of the page, decoded on first use.
 
 /**
- * @typedef {[number, string]} Packed  the largest of a list, and the list in half precision
+ * @typedef {[number, string]} Packed  the largest magnitude of a list, and the list in half precision
  * @typedef {{id: string|number, prompt?: string, tokens?: string[], answer?: string, label?: string}} Prompt
  * @typedef {Prompt & {run: number, status: string, reason?: string, alpha?: number, values: (number|null)[],
  *   errors?: (number|null)[], more?: Object<string, number>, consistent?: boolean, total?: number, most: number,
@@ -14,13 +14,13 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const NUMBER = Object.fromEntries(DATA.numbers.map((name, index) => [name, index]));
 /** @type {Entry[]} */
-const RECORDS = DATA.records.map(({ about, ...record }) => ({ ...DATA.prompts[about], ...record }));
+const RECORDS = DATA.records.map(({ promptIndex, ...record }) => ({ ...DATA.prompts[promptIndex], ...record }));
 
-// As in eics/report/packing.py: 91 letters; a share of 2942 steps and none, a cosine of 255 steps and none.
+// As in eics/reporting/page/packing.py: 91 letters; 2942 values of a share, 255 of a cosine, and one each for "missing".
 const LETTERS = Array.from({ length: 94 }, (_, index) => String.fromCharCode(33 + index)).filter((letter) => !'"<\\'.includes(letter));
 const WORTH = new Map(LETTERS.map((letter, worth) => [letter, worth]));
 
-/** Shares and cosines of the edges, three letters each. */
+/** Shares and cosines of the edges, three letters per edge. */
 function pairs(packed, most) {
   const share = [];
   const cosine = [];
@@ -33,7 +33,7 @@ function pairs(packed, most) {
   return { share, cosine };
 }
 
-/** A half-precision number; browsers that can read one by themselves are still rare. */
+/** Decodes a half-precision number; few browsers have Float16Array yet. */
 function half(bits) {
   const sign = bits & 0x8000 ? -1 : 1;
   const exponent = (bits >> 10) & 31;
@@ -51,7 +51,7 @@ function halves(packed) {
 
 const decoded = new Map();
 
-/** The lists of a record, by edge or by node in the circuit's order; nan where there is no number. */
+/** The lists of a record, by edge or node in the circuit's order; NaN stands for a missing number. */
 function unpack(/** @type {Entry} */ record) {
   if (!decoded.has(record)) {
     const lists = pairs(record.edges, record.most);
@@ -64,7 +64,7 @@ function unpack(/** @type {Entry} */ record) {
   return decoded.get(record);
 }
 
-const PLACE = new Map(RECORDS.map((record, index) => [record, index]));
+const INDEX = new Map(RECORDS.map((record, index) => [record, index]));
 const runOf = (record) => DATA.runs[record.run];
 const circuitOf = (record) => DATA.circuits[runOf(record).circuit];
 const value = (record, name) => record.values[NUMBER[name]];
@@ -87,9 +87,9 @@ function edgeName(circuit, index) {
   return `${name(source)}->${name(target)}${port ? `<${port}>` : ""}`;
 }
 
-/** The edges that carry something in this record, the most inconsistent first. */
+/** The edges that count towards C_sh in this record, the most inconsistent first. */
 function edgesByShare(record) {
   const { share } = unpack(record);
-  const known = share.map((_, index) => index).filter((index) => !Number.isNaN(share[index]));
-  return known.sort((a, b) => share[b] - share[a]);
+  const counted = [...share.keys()].filter((index) => !Number.isNaN(share[index]));
+  return counted.sort((a, b) => share[b] - share[a]);
 }

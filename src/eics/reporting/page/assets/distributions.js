@@ -1,4 +1,4 @@
-// How each number is spread over the prompts, a row for each label. Few prompts are dots to choose, many are bars.
+// The distribution of each number over the prompts, one row per label: selectable dots for few prompts, bars for many.
 
 const WIDE = 330;
 const TALL = 34;
@@ -6,25 +6,25 @@ const BINS = 44;
 const DOT = 3.4;
 
 const NAMES = {
-  eics: "EICS", c_sh: "C_sh", dei: "dEI (nats)", dei_norm: "emergence term", ei_macro: "EI of the whole (nats)",
+  eics: "EICS", c_sh: "C_sh", dei: "dEI (nats)", dei_norm: "emergence term", ei_macro: "macro EI (nats)",
   emergence_ratio: "emergence ratio r", percentile: "percentile",
 };
 
-/** A figure for each number. `rows` are labels with their colours; one without a label takes everything. */
+/** One figure per number. `rows` are labels with their colours; a label of null takes every record. */
 function renderDistributions(records, rows, chosen, choose) {
-  const known = (name) => records.filter((record) => !missing(value(record, name)));
-  return Object.keys(NAMES).filter((name) => known(name).length).map((name) => distribution(name, known(name), rows, chosen, choose));
+  const having = (name) => records.filter((record) => !missing(value(record, name)));
+  return Object.keys(NAMES).filter((name) => having(name).length).map((name) => distribution(name, having(name), rows, chosen, choose));
 }
 
-function distribution(name, known, rows, chosen, choose) {
-  const values = known.map((record) => value(record, name));
+function distribution(name, records, rows, chosen, choose) {
+  const values = records.map((record) => value(record, name));
   const [low, high] = [Math.min(...values), Math.max(...values)];
   if (low === high) return el("figure", { class: "distribution" }, el("figcaption", {}, NAMES[name], el("small", {}, ` ${text(low)} on every prompt`)));
   const x = (number) => 12 + ((number - low) / (high - low)) * (WIDE - 24);
   const bin = (number) => Math.min(BINS - 1, Math.floor(((number - low) / (high - low)) * BINS));
   const picture = svg("svg", { class: "spread", viewBox: `0 0 ${WIDE} ${rows.length * TALL + 20}`, role: "img", "aria-label": `Distribution of ${NAMES[name]}` });
   for (const [index, { label, colour }] of rows.entries()) {
-    const group = known.filter((record) => label === null || labelOf(record) === label);
+    const group = records.filter((record) => label === null || labelOf(record) === label);
     picture.append(...spreadRow(group, name, x, bin, (index + 1) * TALL - 4, colour, chosen, choose));
   }
   const base = rows.length * TALL;
@@ -34,26 +34,26 @@ function distribution(name, known, rows, chosen, choose) {
 }
 
 function spreadRow(group, name, x, bin, base, colour, chosen, choose) {
-  const found = [svg("line", { x1: 8, x2: WIDE - 8, y1: base, y2: base, class: "axis" })];
+  const marks = [svg("line", { x1: 8, x2: WIDE - 8, y1: base, y2: base, class: "axis" })];
   const bins = Array.from({ length: BINS }, () => []);
   for (const record of group) bins[bin(value(record, name))].push(record);
-  const highest = Math.max(1, ...bins.map((some) => some.length));
+  const highest = Math.max(1, ...bins.map((members) => members.length));
   if (highest <= 5 && group.length <= 120) {
-    for (const some of bins) for (const [level, record] of some.entries()) found.push(dot(record, name, x, base - DOT - 1 - level * (2 * DOT + 0.6), colour, chosen, choose));
+    for (const members of bins) for (const [level, record] of members.entries()) marks.push(dot(record, name, x, base - DOT - 1 - level * (2 * DOT + 0.6), colour, chosen, choose));
   } else {
     const step = (WIDE - 24) / BINS;
-    for (const [index, some] of bins.entries()) {
-      const height = (some.length / highest) * (TALL - 14);
-      if (some.length) found.push(svg("rect", { x: 12 + index * step + 0.5, y: base - height, width: step - 1, height, fill: colour }, svg("title", {}, `${some.length} prompts`)));
+    for (const [index, members] of bins.entries()) {
+      const height = (members.length / highest) * (TALL - 14);
+      if (members.length) marks.push(svg("rect", { x: 12 + index * step + 0.5, y: base - height, width: step - 1, height, fill: colour }, svg("title", {}, `${members.length} prompts`)));
     }
-    if (group.includes(chosen)) found.push(svg("path", { d: `M${x(value(chosen, name))} ${base + 1}l-4 7h8z`, class: "here" }));
+    if (group.includes(chosen)) marks.push(svg("path", { d: `M${x(value(chosen, name))} ${base + 1}l-4 7h8z`, class: "here" }));
   }
   const sorted = group.map((record) => value(record, name)).sort((a, b) => a - b);
   if (sorted.length > 2) {
     const at = x((sorted[(sorted.length - 1) >> 1] + sorted[sorted.length >> 1]) / 2);
-    found.push(svg("line", { x1: at, x2: at, y1: base - TALL + 12, y2: base, class: "median" }, svg("title", {}, "median")));
+    marks.push(svg("line", { x1: at, x2: at, y1: base - TALL + 12, y2: base, class: "median" }, svg("title", {}, "median")));
   }
-  return found;
+  return marks;
 }
 
 function dot(record, name, x, y, colour, chosen, choose) {

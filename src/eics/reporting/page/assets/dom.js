@@ -1,4 +1,4 @@
-// Elements and texts. Text goes in as text nodes only, so nothing in a prompt is ever read as HTML.
+// Elements and text. Strings become text nodes, so nothing in a prompt is ever parsed as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -17,7 +17,7 @@ const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG,
 const byId = (id) => document.getElementById(id);
 const missing = (number) => number === null || number === undefined || Number.isNaN(number);
 
-/** A number as short as it can be read; a dash where there is none. */
+/** A number in few digits, or a dash if it is missing. */
 function text(number, digits = 4) {
   if (missing(number)) return "–";
   if (number === 0) return "0";
@@ -29,7 +29,7 @@ function text(number, digits = 4) {
 
 const tidy = (shown) => shown.replaceAll("-", "−").replace("e+", "e");
 
-/** A share in percent, with two digits that say something. */
+/** A share in percent, with about two significant digits. */
 function percent(share) {
   if (missing(share)) return "–";
   const size = Math.abs(share * 100);

@@ -1,4 +1,4 @@
-// What is shown, and who is told when it changes.
+// The state of the page, and the actions that change it.
 
 const state = { run: null, record: null, other: null, term: null, hovered: null, limit: STEP, tab: "edge" };
 
@@ -11,12 +11,12 @@ const actions = {
     prompts.mark();
     prompt.render();
   },
-  /** Another configuration: the same prompts, as far as it has them. */
+  /** Switches to another configuration and stays on the same prompts if it has them. */
   run(run) {
-    const known = recordsOf(run);
-    const here = (record) => record && twin(record, run);
+    const records = recordsOf(run);
+    const counterpart = (record) => record && twin(record, run);
     if (run !== state.run) Object.assign(state, { run, tab: DATA.runs[run].byNode ? "node" : "edge" });
-    turnTo(here(state.record) ?? known.find(scored) ?? known[0] ?? null, here(state.other));
+    turnTo(counterpart(state.record) ?? records.find(scored) ?? records[0] ?? null, counterpart(state.other));
     renderRuns();
     renderRun(DATA.runs[run]);
     prompts.render();
@@ -47,9 +47,9 @@ const actions = {
   },
 };
 
-/** What is chosen, and what it is compared with, stay where the circuit stays. */
+/** Shows another record; the selection and the comparison stay if the circuit stays. */
 function turnTo(record, other) {
-  const same = (one) => one && record && circuitOf(one) === circuitOf(record);
+  const same = (shown) => shown && record && circuitOf(shown) === circuitOf(record);
   const term = same(state.record) ? state.term : null;
   Object.assign(state, { record, term, hovered: null, other: same(other) && other !== record && scored(other) ? other : null });
   tip(null);
@@ -79,20 +79,20 @@ function redraw() {
 }
 
 byId("title").append(DATA.title);
-byId("foot").append(`eics ${DATA.eics}${DATA.source ? `, from ${DATA.source}` : ""}. One file, no network: keep it, send it.`);
+byId("foot").append(`eics ${DATA.eics}${DATA.source ? `, from ${DATA.source}` : ""}. One self-contained file: keep it, send it.`);
 byId("theme").addEventListener("click", () => {
   const theme = isDark() ? "light" : "dark";
-  keepTheme(theme);
+  storeTheme(theme);
   setTheme(theme);
   redraw();
 });
-wishes.addEventListener("change", () => {
+systemTheme.addEventListener("change", () => {
   setTheme(null);
   redraw();
 });
-setTheme(keptTheme());
+setTheme(storedTheme());
 renderNotes();
 const prompts = makePrompts(state, actions.show);
 const prompt = makePrompt(state, actions);
 if (DATA.runs.length) actions.run(0);
-else byId("run").append(el("h2", {}, "The run"), el("p", { class: "card" }, "The file holds no record that can be read."));
+else byId("run").append(el("h2", {}, "The run"), el("p", { class: "card" }, "The file has no record that can be read."));

@@ -1,4 +1,4 @@
-// One prompt: its tokens and numbers, the circuit with the tables beside it, the curve, and another prompt against it.
+// One prompt: its tokens and numbers, the circuit beside its tables, the curve, and a comparison with another prompt.
 
 function makePrompt(state, actions) {
   let tables = {};
@@ -6,30 +6,30 @@ function makePrompt(state, actions) {
 
   function render() {
     const record = state.record;
-    const known = record && scored(record);
-    drawn = known ? drawCircuit(record, state.limit, actions) : null;
+    const complete = record && scored(record);
+    drawn = complete ? drawCircuit(record, state.limit, actions) : null;
     tables = {};
     byId("one").replaceChildren(
       el("h2", {}, "One prompt"),
       record ? el("div", { class: "card" }, chooser(record), tokens(record), configurations(record), numbers(record), record.reason ? el("p", { class: "warning" }, record.reason) : null) : el("p", { class: "card" }, "There is no record to show."),
-      ...(known ? [
+      ...(complete ? [
         el("div", { class: "columns one" },
           el("div", { class: "card" }, el("h3", {}, "The circuit"), picture(record)),
           el("div", { class: "stack beside" }, el("div", { class: "card detail", id: "detail", role: "status" }), el("div", { class: "card", id: "terms" }))),
         el("div", { class: "columns half" },
           el("div", { class: "card" }, el("h3", {}, "dEI over alpha"), curve(record)),
-          el("div", { class: "card" }, el("h3", {}, "Against another prompt, edge by edge"), comparison(record))),
+          el("div", { class: "card" }, el("h3", {}, "Compared with another prompt, edge by edge"), comparison(record))),
       ] : []));
     showTab();
   }
 
-  /** Only the table changes, so that the keyboard stays where it is. */
+  /** Replaces only the table, so that keyboard focus stays where it is. */
   function showTab() {
     byId("terms")?.replaceChildren(tabs(), table().frame);
     mark();
   }
 
-  /** The table that is shown; the other one is made when it is asked for. */
+  /** The table of the current tab, built on first use. */
   function table() {
     tables[state.tab] ??= { edge: edgeTable, node: nodeTable }[state.tab](state.record, state.other, actions);
     return tables[state.tab];
@@ -43,10 +43,10 @@ function makePrompt(state, actions) {
       el("button", { type: "button", onclick: () => step(-1), disabled: at <= 0, "aria-label": "Previous prompt" }, "‹"),
       el("label", {}, "prompt", picker("pick", recordsOf(state.run), record, actions.show)),
       el("button", { type: "button", onclick: () => step(1), disabled: at < 0 || at === listed.length - 1, "aria-label": "Next prompt" }, "›"),
-      el("label", {}, "against", picker("against", others(record), state.other, actions.compare, "no other")));
+      el("label", {}, "compare with", picker("against", others(record), state.other, actions.compare, "nothing")));
   }
 
-  /** What can be compared: records of the same circuit, those of this run first. */
+  /** Records to compare with: scored ones of the same circuit, those of this run first. */
   function others(record) {
     const same = RECORDS.filter((other) => other !== record && scored(other) && circuitOf(other) === circuitOf(record));
     return same.sort((a, b) => (a.run !== record.run) - (b.run !== record.run));
@@ -55,26 +55,26 @@ function makePrompt(state, actions) {
   function picker(id, records, chosen, choose, none) {
     const name = (record) => cut(`${record.id}${record.run === state.run ? "" : ` (${runOf(record).label})`}${promptText(record) ? `: ${promptText(record)}` : ""}`, 70);
     return el("select", { id, onchange: (event) => choose(event.target.value === "" ? null : RECORDS[Number(event.target.value)]) },
-      none ? el("option", { value: "" }, none) : null, records.map((record) => el("option", { value: PLACE.get(record), selected: record === chosen }, name(record))));
+      none ? el("option", { value: "" }, none) : null, records.map((record) => el("option", { value: INDEX.get(record), selected: record === chosen }, name(record))));
   }
 
   function tokens(record) {
     const kept = runOf(record).positions;
     const length = record.tokens?.length;
     const out = (index) => (kept === "no_sink" && index === 0) || (kept === "last" && index < length - 1);
-    const token = (said, index) => el("span", { class: `token${out(index) ? " out" : ""}`, "data-position": index, title: `position ${index}${out(index) ? ", left out of the run" : ""}` }, said.replaceAll("\n", "⏎"));
+    const token = (word, index) => el("span", { class: `token${out(index) ? " out" : ""}`, "data-position": index, title: `position ${index}${out(index) ? ", left out of this run" : ""}` }, word.replaceAll("\n", "⏎"));
     const shown = record.tokens ? record.tokens.map(token) : promptText(record);
     const answer = record.answer ? el("span", { class: "answer" }, "→", el("b", {}, record.answer)) : null;
     const label = record.label === undefined ? null : el("span", { class: "dim" }, ` label: ${record.label}`);
     return shown || answer || label ? el("p", { class: "prompt", "aria-label": promptText(record) }, shown, answer, label) : null;
   }
 
-  /** The same prompt in every configuration: their numbers side by side, one click from one to the other. */
+  /** The same prompt in every configuration, numbers side by side; a click switches between them. */
   function configurations(record) {
     const twins = DATA.runs.map((_, run) => twin(record, run)).filter(Boolean);
-    const said = (one) => (scored(one) ? `EICS ${text(value(one, "eics"))}, C_sh ${text(value(one, "c_sh"))}` : one.status);
-    return twins.length < 2 ? null : el("div", { class: "twins", role: "radiogroup", "aria-label": "This prompt's configuration" }, twins.map((one) =>
-      el("button", { type: "button", role: "radio", "aria-checked": String(one === record), onclick: () => actions.run(one.run) }, el("b", {}, runOf(one).label), el("small", {}, said(one)))));
+    const summary = (entry) => (scored(entry) ? `EICS ${text(value(entry, "eics"))}, C_sh ${text(value(entry, "c_sh"))}` : entry.status);
+    return twins.length < 2 ? null : el("div", { class: "twins", role: "radiogroup", "aria-label": "This prompt's configuration" }, twins.map((entry) =>
+      el("button", { type: "button", role: "radio", "aria-checked": String(entry === record), onclick: () => actions.run(entry.run) }, el("b", {}, runOf(entry).label), el("small", {}, summary(entry)))));
   }
 
   function numbers(record) {
@@ -83,26 +83,26 @@ function makePrompt(state, actions) {
       const against = state.other ? el("small", {}, `${nameOf(state.other, record, 12)}: ${text(value(state.other, name))}`) : null;
       return missing(value(record, name)) ? null : el("div", { class: "tile" }, el("span", {}, NAMES[name]), el("b", {}, text(value(record, name))), error ? el("small", {}, `± ${text(error, 2)}`) : null, against);
     };
-    const told = ([name]) => name !== "share_position_0" || runOf(record).positions === "all";
+    const shown = ([name]) => name !== "share_position_0" || runOf(record).positions === "all";
     const minor = ([name, number]) => el("div", { class: "tile minor" }, el("span", {}, MORE[name] ?? name), el("b", {}, name.startsWith("share") ? percent(number) : text(number)));
-    return el("div", { class: "tiles" }, Object.keys(NAMES).map(tile), Object.entries(record.more ?? {}).filter(told).map(minor));
+    return el("div", { class: "tiles" }, Object.keys(NAMES).map(tile), Object.entries(record.more ?? {}).filter(shown).map(minor));
   }
 
   function picture(record) {
-    if (!drawn) return el("p", {}, circuitOf(record).edges.length ? "It cannot be drawn; the table has its edges." : "The records hold no edges.");
+    if (!drawn) return el("p", {}, circuitOf(record).edges.length ? "It cannot be drawn; its edges are in the table." : "The records have no edges.");
     return [thinning(record), drawn.key, el("div", { class: "picture" }, drawn.picture),
-      el("p", { class: "dim" }, "Point at an edge or a node, or press Tab and use the arrow keys: up and down for edges, left and right for nodes, Escape to let go.")];
+      el("p", { class: "dim" }, "Point at an edge or a node, or press Tab and use the arrow keys: up and down for edges, left and right for nodes, Escape to deselect.")];
   }
 
   function thinning(record) {
     const order = edgesByShare(record);
     if (order.length <= STEP) return null;
     const carried = order.slice(0, state.limit).reduce((sum, index) => sum + unpack(record).share[index], 0);
-    const ask = (name, to) => el("button", { type: "button", class: "quiet", onclick: () => actions.limit(to) }, name);
+    const button = (name, to) => el("button", { type: "button", class: "quiet", onclick: () => actions.limit(to) }, name);
     const left = order.length - state.limit;
     return el("p", { class: "thin", id: "thin" },
-      left > 0 ? `Showing the ${state.limit} worst of ${order.length} edges (${percent(Math.min(carried, 0.999))} of the inconsistency); the others are faint until chosen.` : `Showing all ${order.length} edges.`,
-      left > 0 ? [ask(`${Math.min(STEP, left)} more`, state.limit + STEP), ask("all", order.length)] : null, state.limit > STEP ? ask("fewer", STEP) : null);
+      left > 0 ? `Showing the ${state.limit} worst of ${order.length} edges (${percent(Math.min(carried, 0.999))} of the inconsistency); the others are faint until selected.` : `Showing all ${order.length} edges.`,
+      left > 0 ? [button(`${Math.min(STEP, left)} more`, state.limit + STEP), button("all", order.length)] : null, state.limit > STEP ? button("fewer", STEP) : null);
   }
 
   function tabs() {
@@ -111,17 +111,17 @@ function makePrompt(state, actions) {
   }
 
   function curve(record) {
-    if (!record.curve) return el("p", { class: "dim" }, "The records hold no curve. Score with --curve to have it.");
+    if (!record.curve) return el("p", { class: "dim" }, "The records have no curve. Score with --curve to get it.");
     const crosses = record.curve.zeros ? "" : "dEI does not cross 0 in this range. ";
     return [drawCurve(record), el("p", { class: "dim" }, crosses, "Vertical axis: linear near 0, logarithmic beyond.")];
   }
 
   function comparison(record) {
-    if (!state.other) return el("p", { class: "dim" }, "Choose another prompt above, after “against”: the table gets both shares and their difference, and here is a point for each edge.");
-    return [drawCompare(record, state.other, actions), el("p", { class: "dim" }, "On the line both agree; above it the edge is worse on the vertical one. Axes are square roots.")];
+    if (!state.other) return el("p", { class: "dim" }, "Choose a prompt above, after “compare with”: the table then has both shares and their difference, and a plot here has one point per edge.");
+    return [drawCompare(record, state.other, actions), el("p", { class: "dim" }, "On the line both prompts agree; above it the edge is worse on the prompt of the vertical axis. Both axes are square roots.")];
   }
 
-  /** Shows what is chosen, in the picture, the table, the card and the prompt. */
+  /** Shows the selection in the picture, the table, the card and the prompt. */
   function mark() {
     if (!state.record || !scored(state.record)) return;
     point();
@@ -131,7 +131,7 @@ function makePrompt(state, actions) {
     for (const token of document.querySelectorAll(".token")) token.classList.toggle("lit", Boolean(at?.includes(Number(token.dataset.position))));
   }
 
-  /** Shows what is under the mouse. */
+  /** Highlights what is under the mouse. */
   function point() {
     drawn?.mark(state.term, state.hovered);
     markCompare(state.hovered ?? state.term);
@@ -144,10 +144,10 @@ function makePrompt(state, actions) {
     const named = byNode
       ? nodes().slice(0, 3).map((i) => `${circuitOf(record).nodes[i]?.[0]} (${percent(lists.nodeShare[i])})`)
       : edgesByShare(record).slice(0, 3).map((i) => `${edgeName(circuitOf(record), i)} (${percent(lists.share[i])})`);
-    return [el("b", {}, byNode ? "Worst nodes" : "Worst edges"), el("p", {}, named.join(", ")), el("p", { class: "dim" }, "Choose an edge or a node to see its numbers here.")];
+    return [el("b", {}, byNode ? "Worst nodes" : "Worst edges"), el("p", {}, named.join(", ")), el("p", { class: "dim" }, "Select an edge or a node to see its numbers here.")];
   }
 
   return { render, mark, point, showTab };
 }
 
-const MORE = { length: "positions", share_position_0: "first token's share", kernel_dim: "kernel dimension", lambda2: "λ₂", spectral_gap: "spectral gap", projection_distance: "distance to a section" };
+const MORE = { length: "positions", share_position_0: "share of the first token", kernel_dim: "kernel dimension", lambda2: "λ₂", spectral_gap: "spectral gap", projection_distance: "distance to a section" };

@@ -1,12 +1,12 @@
-// All prompts: a table to sort and filter, and the distributions beside it.
+// All prompts: a table to sort and filter, beside the distributions.
 
-const SHOWN = { needle: "", status: "", label: "" }; // what the filters ask for
-const BY = {}; // how the table is sorted
+const FILTER = { needle: "", status: "", label: "" };
+const SORTED_BY = {};
 
 function makePrompts(state, choose) {
   const labelled = RECORDS.some((record) => record.label !== undefined);
   const labels = [...new Set(RECORDS.map(labelOf))].sort();
-  // More labels than colours are numbers or names, and no way to split anything.
+  // More labels than colours must be numbers or names, which are no groups.
   const split = labelled && labels.length <= LABELS.light.length;
   const count = el("span", { class: "dim", role: "status" });
   const holder = el("div");
@@ -24,29 +24,29 @@ function makePrompts(state, choose) {
       records.some((record) => record.answer !== undefined) && { name: "answer", of: (record) => record.answer ?? null, show: (record) => cut(record.answer ?? "", 30) },
       labelled && { name: "label", of: (record) => record.label ?? null, show: (record) => labelMark(labelOf(record)) },
       number("eics", "The score: emergence term / (1 + C_sh)"),
-      number("c_sh", "What is not explained along the circuit; 0 is all explained"),
-      number("dei", "EI of the whole minus the parts', signed"),
-      number("dei_norm", "Emergence term: dEI over EI of the whole, clipped at 0; where intensive, r / (1 + r)", "term"),
-      number("emergence_ratio", "Emergence ratio: EI of the whole over the mean of the parts', each for one channel", "ratio r"),
-      number("percentile", "Of the score among the reference prompts"),
+      number("c_sh", "How much the circuit's edges leave unexplained; 0 means everything is explained"),
+      number("dei", "Macro EI minus the EI of the parts, signed"),
+      number("dei_norm", "Emergence term: dEI over macro EI, clipped at 0; r / (1 + r) if intensive", "term"),
+      number("emergence_ratio", "Emergence ratio: macro EI over the mean EI of the parts, both per channel", "ratio r"),
+      number("percentile", "Of the score among the calibration's reference prompts"),
       { name: "status", of: (record) => record.status, show: (record) => el("span", { class: `status ${record.status}` }, record.status) },
     ].filter(Boolean);
   }
 
   function render() {
-    table = makeTable({ caption: "All prompts", columns: columns(recordsOf(state.run)), sorting: BY, key: (record) => PLACE.get(record), choose });
+    table = makeTable({ caption: "All prompts", columns: columns(recordsOf(state.run)), sorting: SORTED_BY, key: (record) => INDEX.get(record), choose });
     holder.replaceChildren(table.frame);
     filterRows();
   }
 
   function filterRows() {
-    const needle = SHOWN.needle.trim().toLowerCase();
+    const needle = FILTER.needle.trim().toLowerCase();
     const all = recordsOf(state.run);
     const rows = all.filter((record) =>
-      (!SHOWN.status || record.status === SHOWN.status) && (!SHOWN.label || labelOf(record) === SHOWN.label) &&
+      (!FILTER.status || record.status === FILTER.status) && (!FILTER.label || labelOf(record) === FILTER.label) &&
       (!needle || `${record.id} ${promptText(record)} ${record.answer ?? ""} ${record.reason ?? ""}`.toLowerCase().includes(needle)));
     table.set(rows);
-    table.mark(PLACE.get(state.record), false);
+    table.mark(INDEX.get(state.record), false);
     count.textContent = `${rows.length} of ${all.length} prompts`;
     drawSpread(rows);
   }
@@ -59,27 +59,27 @@ function makePrompts(state, choose) {
     legend?.replaceChildren(...present.map(labelMark));
   }
 
-  const ask = (name) => (event) => {
-    SHOWN[name] = event.target.value;
+  const setFilter = (name) => (event) => {
+    FILTER[name] = event.target.value;
     filterRows();
   };
-  const filter = (name, choices) => el("label", {}, name, el("select", { onchange: ask(name), id: `filter-${name}` }, el("option", { value: "" }, "all"), choices.map((choice) => el("option", { value: choice }, cut(choice, 30)))));
+  const filter = (name, choices) => el("label", {}, name, el("select", { onchange: setFilter(name), id: `filter-${name}` }, el("option", { value: "" }, "all"), choices.map((choice) => el("option", { value: choice }, cut(choice, 30)))));
   byId("all").replaceChildren(
     el("h2", {}, "All prompts"),
     el("div", { class: "columns prompts" },
       el("div", { class: "card" },
         el("div", { class: "tools" },
-          el("label", {}, "find", el("input", { type: "search", id: "find", placeholder: "id, prompt, answer …", oninput: ask("needle") })),
+          el("label", {}, "find", el("input", { type: "search", id: "find", placeholder: "id, prompt, answer …", oninput: setFilter("needle") })),
           filter("status", [...new Set(RECORDS.map((record) => record.status))]), labelled ? filter("label", labels) : null, count),
         holder),
-      el("div", { class: "card" }, el("h3", {}, "How the numbers are spread"), legend, spread,
-        el("p", { class: "dim" }, "Line: median. Hollow: clipped to 0.")),
+      el("div", { class: "card" }, el("h3", {}, "Distributions"), legend, spread,
+        el("p", { class: "dim" }, "Line: median. Hollow dot: clipped to 0.")),
     ),
   );
   return {
     render,
     mark() {
-      table.mark(PLACE.get(state.record));
+      table.mark(INDEX.get(state.record));
       drawSpread(table.shown());
     },
     shown: () => table.shown(),

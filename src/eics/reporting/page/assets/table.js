@@ -1,9 +1,9 @@
-// A table whose rows can be sorted by any column and chosen with mouse or keyboard.
+// A table that sorts by any column and whose rows can be selected by mouse or keyboard.
 
-const PAGE = 200; // rows that are shown before one asks for more
+const PAGE = 200; // rows before a "more" button
 
 /**
- * `sorting` keeps the column by which rows are sorted, and outlives the table: the next one is sorted alike.
+ * `sorting` holds the column to sort by; it outlives the table, so that the next one is sorted the same way.
  * @param {{caption: string, columns: {name: string, title?: string, of: (row) => any, show?: (row) => any,
  *   number?: boolean, wide?: boolean}[], sorting: {name?: string, down?: boolean}, key: (row) => any,
  *   choose: (row) => void, hover?: (row|null) => void}} options
@@ -30,7 +30,7 @@ function makeTable(options) {
     const by = columns.find((column) => column.name === sorting.name);
     if (!by) return state.rows;
     const side = sorting.down ? -1 : 1;
-    // What has no value goes last, whichever way the others run.
+    // Missing values come last in both directions.
     return state.rows.map((row) => [row, by.of(row)]).sort(([, a], [, b]) => {
       if (missing(a) || missing(b)) return missing(a) - missing(b);
       return side * (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
@@ -45,7 +45,7 @@ function makeTable(options) {
     body.replaceChildren(...rows.map(makeRow));
     const left = state.shown.length - rows.length;
     more.hidden = left === 0;
-    more.textContent = `${left} more rows: show ${Math.min(left, PAGE)} of them`;
+    more.textContent = `Show ${Math.min(left, PAGE)} of ${left} more rows`;
     mark(state.current, false);
   }
 
@@ -58,31 +58,31 @@ function makeTable(options) {
     }, cells);
   }
 
-  /** Shows which row is chosen; the chosen one is where the keyboard enters the table. */
+  /** Marks the selected row, at which the keyboard enters the table. */
   function mark(key, into = true) {
     state.current = key;
-    const place = state.shown.findIndex((row) => options.key(row) === key);
-    if (into && place >= state.most) {
-      state.most = place + 1;
+    const index = state.shown.findIndex((row) => options.key(row) === key);
+    if (into && index >= state.most) {
+      state.most = index + 1;
       show();
     }
     for (const row of body.children) {
       row.setAttribute("aria-selected", "false");
       row.tabIndex = -1;
     }
-    const found = body.children[place];
-    found?.setAttribute("aria-selected", "true");
-    const entry = found || body.firstElementChild;
+    const selected = body.children[index];
+    selected?.setAttribute("aria-selected", "true");
+    const entry = selected || body.firstElementChild;
     if (entry) entry.tabIndex = 0;
-    if (found && into) reveal(frame, found);
+    if (selected && into) reveal(frame, selected);
   }
 
   body.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    const here = event.target.closest("tr");
-    if (!here || (!step && event.key !== "Enter" && event.key !== " ")) return;
+    const current = event.target.closest("tr");
+    if (!current || (!step && event.key !== "Enter" && event.key !== " ")) return;
     event.preventDefault();
-    const next = step ? (step > 0 ? here.nextElementSibling : here.previousElementSibling) : here;
+    const next = step ? (step > 0 ? current.nextElementSibling : current.previousElementSibling) : current;
     if (!next) return;
     options.choose(state.shown[[...body.children].indexOf(next)]);
     [...body.children].find((row) => row.dataset.key === next.dataset.key)?.focus({ preventScroll: true });
@@ -98,7 +98,7 @@ function makeTable(options) {
   };
 }
 
-/** Scrolls a frame, and only the frame, until a row can be seen below the sticky head. */
+/** Scrolls only the frame until a row is visible below the sticky head. */
 function reveal(frame, row) {
   const top = row.offsetTop - 34;
   if (top < frame.scrollTop) frame.scrollTop = top;

@@ -1,6 +1,6 @@
-// What is said of an edge or a node, and the two tables of them.
+// Descriptions of edges and nodes, and the tables of both.
 
-/** Names and numbers of a term, for the tooltip and for the card beside the picture. */
+/** Name and numbers of an edge or node, for the tooltip and for the card beside the picture. */
 function describe(record, term) {
   const circuit = circuitOf(record);
   const lists = unpack(record);
@@ -10,7 +10,7 @@ function describe(record, term) {
     return [
       el("b", {}, edgeName(circuit, i)),
       Number.isNaN(lists.share[i])
-        ? el("p", {}, "carries nothing under this linearization")
+        ? el("p", {}, "left out of C_sh under this linearization")
         : el("dl", {}, line("share of inconsistency", lists.share[i], percent), line("squared residual", lists.residual[i]), line("cosine of ρ a_u and a_v", lists.cosine[i], asCosine),
           line("attribution", circuit.edges[i][3], (score) => text(score)), line("EI of the branch", lists.branch[i], inNats)),
     ];
@@ -28,37 +28,37 @@ const asCosine = (number) => (missing(number) ? "–" : tidy(number.toFixed(2)))
 const tokenAt = (record, position) => (record.tokens?.[position] === undefined ? String(position) : `${position} “${record.tokens[position]}”`);
 const nameOf = (record, other, length = 9) => (record.id === other.id ? cut(runOf(record).label, length) : cut(String(record.id), length));
 
-/** A share as a bar and in percent. */
+/** A share as a bar with its percentage. */
 const barred = (share, most) => (missing(share) ? "–" : [el("span", { class: "bar" }, el("i", { style: { width: `${100 * clamp(share / most, 0, 1)}%`, background: heat(strength(share, most)) } })), el("span", { class: "part" }, percent(share))]);
 const largest = (...lists) => Math.max(0, ...lists.flat().filter((share) => !missing(share))) || 1;
 const numberColumn = (name, of, show = (number) => text(number, 3), title = null) => ({ name, title, number: true, of, show: (i) => show(of(i)) });
 
-/** The table of edges; with another prompt, both shares and their difference. */
+/** The table of edges; in a comparison, both shares and their difference. */
 function edgeTable(record, other, actions) {
   const circuit = circuitOf(record);
   const lists = unpack(record);
   const theirs = other ? unpack(other) : null;
   const most = largest(lists.share, theirs?.share ?? []);
   const difference = (i) => theirs.share[i] - lists.share[i];
-  const shares = (name, from) => numberColumn(name, (i) => from.share[i], (share) => barred(share, most), "of all edges' squared residuals");
+  const shares = (name, from) => numberColumn(name, (i) => from.share[i], (share) => barred(share, most), "of the squared residual of all edges");
   const name = { name: "edge", of: (i) => edgeName(circuit, i) };
   const columns = other
     ? [name, shares(nameOf(record, other), lists), shares(nameOf(other, record), theirs),
-      { ...numberColumn("difference", (i) => Math.abs(difference(i))), title: "of the second share from the first; sorted by size", show: (i) => percent(difference(i)) }]
+      { ...numberColumn("difference", (i) => Math.abs(difference(i))), title: "second share minus first; sorted by magnitude", show: (i) => percent(difference(i)) }]
     : [name, shares("share", lists), numberColumn("residual", (i) => lists.residual[i], undefined, "squared, in the metric of the run"),
       record.angles && numberColumn("cosine", (i) => lists.cosine[i], asCosine, "of rho a_u and a_v"),
       circuit.edges.some((edge) => !missing(edge[3])) && numberColumn("attribution", (i) => circuit.edges[i][3])];
   return termTable("edge", "Edges", columns, edgesByShare(record), actions);
 }
 
-/** The table of nodes: what each carries and how large it is; with another prompt, both. */
+/** The table of nodes: share, EI and norm; in a comparison, the shares and EI of both prompts. */
 function nodeTable(record, other, actions) {
   const circuit = circuitOf(record);
   const lists = unpack(record);
   const theirs = other ? unpack(other) : null;
   const most = largest(lists.nodeShare, theirs?.nodeShare ?? []);
-  const both = (name, list, show) => [[record, lists], [other, theirs]].map(([one, from]) => from?.[list].length &&
-    numberColumn(other ? `${name}, ${nameOf(one, one === record ? other : record, 7)}` : name, (i) => from[list][i], show));
+  const both = (name, list, show) => [[record, lists], [other, theirs]].map(([entry, from]) => from?.[list].length &&
+    numberColumn(other ? `${name}, ${nameOf(entry, entry === record ? other : record, 7)}` : name, (i) => from[list][i], show));
   const columns = [
     { name: "node", of: (i) => circuit.nodes[i][0] },
     ...both(other ? "share" : "share of C_sh", "nodeShare", (share) => barred(share, most)),
