@@ -6,47 +6,52 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 
 .PHONY: demo test browser-test gpu-test lint docs circuits world clean
 
-demo: $(VENV)/.installed  ## Install, reproduce the paper's figure, fetch SmolLM2 and score a dozen prompts on a circuit of it.
+demo: $(VENV)/.installed  ## Install, reproduce the paper's figure, fetch SmolLM2 and score a dozen prompts on one of its circuits.
 	$(BIN)/eics toy --out demo
 	$(BIN)/eics models fetch smollm2
 	$(BIN)/eics score --model smollm2 --circuit facts --prompts examples/facts.jsonl --preset both \
 		--mode fast --curve --out demo/scores.jsonl --picture demo/scores.png --report demo/report.html
 	@echo "The paper's figure: demo/toy.png. Scores on SmolLM2: demo/report.html, demo/scores.png, demo/scores.jsonl."
 
-test: $(VENV)/.installed-dev  ## Install and run all tests, the examples of README and docstrings among them.
+test: $(VENV)/.installed-dev  ## Install and run all tests, including the examples in README and docstrings.
 	$(BIN)/python -m pytest -n 2
 
-browser-test: $(VENV)/.installed-browser  ## The report in a real browser; needs chromium (apt-get install chromium).
+browser-test: $(VENV)/.installed-browser  ## Test the report in a real browser; needs chromium (apt-get install chromium).
 	$(BIN)/python -m pytest tests/browser/test_report_page.py
 
+<<<<<<< HEAD
 gpu-test: $(VENV)/.installed-dev  ## What only a GPU can show: recordings say what is computed without them.
 	$(BIN)/python -m pytest tests/gpu/test_cuda_graphs_gpu.py
+=======
+gpu-test: $(VENV)/.installed-dev  ## Test what only a GPU can show: replayed CUDA graphs give the same numbers as plain runs.
+	$(BIN)/python -m pytest tests/gpu/test_recordings_gpu.py
+>>>>>>> h-docs
 
-lint: $(VENV)/.installed-dev  ## Linters, formatter and type checker, as CI runs them.
+lint: $(VENV)/.installed-dev  ## Run linters, formatter and type checker, as CI does.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	mkdir -p build && $(BIN)/python -c "from eics.reporting.page.build import script; print(script())" > build/report.js
 	$(BIN)/oxlint --deny-warnings build/report.js
 
-circuits: $(VENV)/.installed  ## Find and measure the bundled circuits anew; about half an hour on two cores.
+circuits: $(VENV)/.installed  ## Rebuild and measure the bundled circuits; about half an hour on two cores.
 	$(BIN)/eics models fetch smollm2
 	$(BIN)/python scripts/make_tasks.py
 	$(BIN)/python scripts/make_circuits.py
 
-world: $(VENV)/.installed  ## Train the validation world anew and find its two circuits; about five minutes on two cores.
+world: $(VENV)/.installed  ## Retrain the validation world and find its two circuits; about five minutes on two cores.
 	$(BIN)/python scripts/make_world.py --jobs 2
 	$(BIN)/python scripts/make_circuits.py people induction
 
-docs: demo $(VENV)/.installed-browser  ## Make the figures of README and docs anew.
+docs: demo $(VENV)/.installed-browser  ## Redraw the figures in README and docs.
 	cp demo/toy.png demo/toy-general.png demo/toy-protocol.png docs/
 	cp demo/scores.png docs/facts.png
 	$(BIN)/python docs/screenshots.py demo/report.html docs
 
-clean:  ## Remove what the commands above made.
+clean:  ## Remove the environment, the demo and the caches.
 	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-# torch goes first: whatever asks for a torch afterwards finds one.
+# torch is installed first, so that later packages find it already there.
 $(VENV)/.torch: constraints.txt
 	$(PYTHON) -c "import sys; assert sys.version_info >= (3, 11), 'eics needs Python 3.11 or later: make PYTHON=python3.11'"
 	$(PYTHON) -m venv $(VENV)

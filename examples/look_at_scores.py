@@ -2,7 +2,7 @@
 # # Look at scores
 #
 # A notebook in percent format: open it in VS Code or with jupytext, or run it as a script. It needs no model: the
-# circuit is a small linear one with its matrices and activations given, intact on some prompts and damaged on others.
+# circuit is a small linear one, given by its matrices and activations, intact on some prompts and damaged on others.
 
 # %%
 from dataclasses import replace
@@ -10,13 +10,12 @@ from dataclasses import replace
 import numpy as np
 
 import eics
-from eics.reporting.page import write_report
 
 # %% [markdown]
 # ## A circuit that is damaged on half of its prompts
 #
-# Two heads read the input, an MLP reads both, the read-out reads all of them. On damaged prompts, what the MLP wrote is
-# not what its parents explain.
+# Two heads read the input, an MLP reads both heads, and the read-out reads the MLP and the first head. On damaged
+# prompts, the MLP's write is not what its parents explain.
 
 # %%
 rng = np.random.default_rng(0)
@@ -27,7 +26,7 @@ damaged = np.arange(PROMPTS) % 2 == 1
 
 
 def run(x: np.ndarray, damage: np.ndarray) -> dict[str, np.ndarray]:
-    """What each node writes; `damage` is added to what the MLP writes."""
+    """Returns what each node writes; `damage` is added to the MLP's write."""
     a0, a1 = x @ maps["input->a0.h0"].T, x @ maps["input->a0.h1"].T
     m0 = a0 @ maps["a0.h0->m0"].T + a1 @ maps["a0.h1->m0"].T + damage
     return {
@@ -52,7 +51,7 @@ scores = eics.Scores(replace(s, label="damaged" if d else "intact") for s, d in 
 scores
 
 # %% [markdown]
-# One of them: its numbers, and who makes the inconsistency. The damaged node has all of it.
+# A single result: its numbers, and the nodes that cause the inconsistency. All of it belongs to the damaged node.
 
 # %%
 scores[1]
@@ -76,10 +75,10 @@ scores[1].plot("curve")
 scores.plot()
 
 # %% [markdown]
-# ## All of them as a table, and as a page
+# ## All results as a table and as a page
 
 # %%
 scores.to_pandas().groupby("label")[["eics", "c_sh", "emergence_ratio"]].median()
 
 # %%
-write_report(scores, "look_at_scores.html")
+eics.report.write_report(scores, "look_at_scores.html")
