@@ -19,13 +19,8 @@ test: $(VENV)/.installed-dev  ## Install and run all tests, including the exampl
 browser-test: $(VENV)/.installed-browser  ## Test the report in a real browser; needs chromium (apt-get install chromium).
 	$(BIN)/python -m pytest tests/browser/test_report_page.py
 
-<<<<<<< HEAD
-gpu-test: $(VENV)/.installed-dev  ## What only a GPU can show: recordings say what is computed without them.
-	$(BIN)/python -m pytest tests/gpu/test_cuda_graphs_gpu.py
-=======
 gpu-test: $(VENV)/.installed-dev  ## Test what only a GPU can show: replayed CUDA graphs give the same numbers as plain runs.
-	$(BIN)/python -m pytest tests/gpu/test_recordings_gpu.py
->>>>>>> h-docs
+	$(BIN)/python -m pytest tests/gpu/test_cuda_graphs_gpu.py
 
 lint: $(VENV)/.installed-dev  ## Run linters, formatter and type checker, as CI does.
 	$(BIN)/ruff check .

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from eics.circuits.graph import Circuit, Edge, Node
     from eics.circuits.load import load_circuit
     from eics.errors import CircuitError, EICSError, ModelError, OptionError, RecordError
+    from eics.linalg.check import check_operator
     from eics.linearized.explicit import LinearCircuit
     from eics.scoring.api import score
     from eics.scoring.calibration.calibration import Calibration
@@ -42,6 +43,7 @@ _NAMES = {
     "ModelError": "errors",
     "OptionError": "errors",
     "RecordError": "errors",
+    "check_operator": "linalg.check",
     "LinearCircuit": "linearized.explicit",
     "adapt": "transformer.adapt",
     "load_model": "transformer.adapt",
@@ -105,6 +107,7 @@ __all__ = [
     "__version__",
     "adapt",
     "calibrate",
+    "check_operator",
     "damage",
     "load_calibration",
     "load_circuit",

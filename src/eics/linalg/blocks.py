@@ -89,10 +89,8 @@ def equally_long(scales: Sequence[Tensor], size: int) -> list[Tensor]:
     return [by_coordinate(scale, size) for scale in scales]
 
 
-def multiply_scales(first: Tensor | None, second: Tensor | None, size: int) -> Tensor | None:
-    """The product of two scales of one side; None stands for ones."""
-    if first is None or second is None:
-        return second if first is None else first
+def multiply_scales(first: Tensor, second: Tensor, size: int) -> Tensor:
+    """The product of two scales of one side."""
     first, second = equally_long([first, second], size)
     return first * second
 

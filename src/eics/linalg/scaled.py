@@ -21,10 +21,9 @@ class Scaled(LinearOperator):
         check_same("rows and what the left scales leave of them", base.rows % left.shape[-1], 0)
         check_same("columns and what the right scales leave of them", base.cols % right.shape[-1], 0)
         if isinstance(base, Scaled):  # scales of scales are scales: structure is known of the innermost base
-            both = multiply_scales(left, base.left, base.rows), multiply_scales(right, base.right, base.cols)
-            assert both[0] is not None
-            assert both[1] is not None
-            base, (left, right) = base.base, both
+            left = multiply_scales(left, base.left, base.rows)
+            right = multiply_scales(right, base.right, base.cols)
+            base = base.base
         self.base, self.left, self.right = base, left, right
         batch = max(base.batch, left.shape[0], right.shape[0])
         self._like(base, rows=base.rows, cols=base.cols, batch=batch)

@@ -73,14 +73,17 @@ class Structure:
 
     def scaled(self: "S", left: Tensor | None, right: Tensor | None) -> "S":
         """The structure of diag(left) J diag(right)."""
-        return replace(
-            self,
-            left=multiply_scales(self.left, left, self.rows),
-            right=multiply_scales(self.right, right, self.cols),
-        )
+        return replace(self, left=_both(self.left, left, self.rows), right=_both(self.right, right, self.cols))
 
 
 S = TypeVar("S", bound=Structure)
+
+
+def _both(first: Tensor | None, second: Tensor | None, size: int) -> Tensor | None:
+    """The product of two scales of one side; None stands for ones."""
+    if first is None or second is None:
+        return second if first is None else first
+    return multiply_scales(first, second, size)
 
 
 @dataclass(frozen=True)

@@ -132,9 +132,9 @@ class Stalk:
 
     def _each(self, function: Callable[[Tensor], Tensor]) -> "Stalk":
         """The stalk with every tensor changed but `positions`, which has no prompt axis."""
-        names = ("activation", "constant", "mask", "mean", "at_mean", "z")
-        tensors = {name: getattr(self, name) for name in names}
-        return replace(self, **{name: None if old is None else function(old) for name, old in tensors.items()})
+        optional = (self.mask, self.mean, self.at_mean, self.z)
+        mask, mean, at_mean, z = (None if tensor is None else function(tensor) for tensor in optional)
+        return Stalk(function(self.activation), function(self.constant), self.positions, mask, mean, at_mean, z)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ prompt, and in general a Gram matrix of side T*e; its norm by pair of positions.
 Scales (masks, relative units) must go by whole positions; else there is no closed form.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -22,7 +24,7 @@ from eics.transformer.head import HeadMap
 def head_structure(head: HeadMap) -> GramOnly:
     """Kronecker, low-rank update or Gram matrix, in that order of preference."""
     spec, length = head.state.spec, head.shape[2]
-    known = {
+    known: dict[str, Any] = {
         "rows": head.rows,
         "cols": head.cols,
         "norm": lambda left, right: _norm(head, left, right),
@@ -94,8 +96,8 @@ def _write_factor(head: HeadMap, left: Tensor | None) -> Tensor:
     if left is not None:
         whole = _by_head(head, by_coordinate(left, head.rows)).unflatten(-1, head.shape[2:])
         weight = weight * whole.unsqueeze(-1).to(head.dtype)
-    factor: Tensor = torch.linalg.qr(weight).R
-    return factor
+    by_position: Tensor = torch.linalg.qr(weight).R
+    return by_position
 
 
 def _norm(head: HeadMap, left: Tensor | None, right: Tensor | None) -> Tensor | None:
@@ -144,7 +146,8 @@ def _layer_norms(head: HeadMap, heads_at_once: int) -> Tensor:
     by_layer = dict(zip(states, norms.split([len(state.heads) for state in states]), strict=True))
     for state, own in by_layer.items():
         state.once(("norms", head.ports), own.clone)  # a view would keep the norms of all layers alive
-    return by_layer[head.state]
+    own_layer: Tensor = by_layer[head.state]
+    return own_layer
 
 
 def _by_position(head: HeadMap, scale: Tensor | None) -> Tensor | None:

@@ -1,6 +1,8 @@
 """What is known of the read-out's map: it reads one position, so its Gram matrix has at most d rows; and a final norm
 that is held is a Kronecker product of that position and of weights alone."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -12,7 +14,7 @@ from eics.transformer.readout import ReadoutMap
 @structure.register
 def readout_structure(readout: ReadoutMap) -> GramOnly:
     """Kronecker for a held final norm, else a Gram matrix."""
-    known = {
+    known: dict[str, Any] = {
         "rows": readout.rows,
         "cols": readout.cols,
         "side": min(readout.rows, readout.read.shape[2]),
