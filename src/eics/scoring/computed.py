@@ -50,7 +50,7 @@ class Computed:
         self.macro_sampled, self.macro_method = spectra.macro.sampled, spectra.macro.method
         self.sampled = spectra.sampled
         self.edges_left_out = linearized.edges_left_out
-        self.products = precision.said()
+        self.products = precision.rounding()
         self.node_positions = {node: list(kept) for node, kept in linearized.circuit.positions.items()}
         self.sheaf_names = sheaf.names
         self.edges = [edge for edge in by_edge.names if isinstance(edge, Edge)]

@@ -282,10 +282,10 @@ def by_head(z: Tensor, heads: int) -> Tensor:
     return z.reshape(*z.shape[:2], heads, -1).movedim(2, 0)
 
 
-def head_writes(spec: Attention, z: Tensor, heads: list[int], summed: Tensor | None = None) -> Tensor:
-    """What heads write given the whole layer's z, (B, T, H*e): (H, B, T, d); a post-norm is that of their sum.
+def head_writes(spec: Attention, z: Tensor, heads: Sequence[int], summed: Tensor | None = None) -> Tensor:
+    """What heads write given the z of the whole layer, (B, T, H*e): (H, B, T, d).
 
-    `summed` is that sum as it was observed; computed if not given.
+    A post-norm's denominator is that of the sum of all heads, `summed`, which is computed if it is not given.
     """
     split = by_head(z, spec.heads)
     out = project(pick(split, heads), pick(spec.w_o, heads).to(z.dtype).mT)

@@ -1,9 +1,8 @@
 """One forward pass, and what it left behind.
 
-The model's own code runs, with its own attention implementation and whatever hooks the user registered on it; our
-hooks come last and only look. So what is recorded is what happened: a write that was tampered with is recorded as
-it was written, and what later nodes read is what they read. Interventions (`eics.interventions`) come in between: after
-the user's hooks, before ours.
+The model's own code runs, with its own attention implementation and whatever hooks the user registered on it. Our hooks
+come last and only record, so a write that was tampered with is recorded as it was written, and every node's read as it
+was read. Interventions (`interventions/`) act in between: after the user's hooks, before ours.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,11 +22,11 @@ from eics.transformer.interventions.hooks import Applied, Rows, in_force
 
 @dataclass
 class ForwardState:
-    """Tensors of a padded batch, in the working dtype; only what the circuit needs is there.
+    """Tensors of a padded batch, in the working dtype; only what the circuit needs is recorded.
 
     Attributes:
         lengths: tokens of each prompt, (B,). Padding is on the right and masked everywhere.
-        longest, padded: the most of them, and whether a prompt has fewer; the device need not be asked.
+        longest, padded: the largest length, and whether any prompt is shorter, known on the host.
         input: residual stream before layer 0, (B, T, d).
         attention_reads, mlp_reads: by layer, what heads and MLP read.
         z: by layer, the heads' outputs side by side, (B, T, H*e). summed: what the output projection made of them.
@@ -57,7 +56,7 @@ class ForwardState:
     applied: Applied = field(default_factory=Applied)
 
     def write(self, name: str) -> Tensor:
-        """What a node wrote to the residual stream, (B, T, d), where it was recorded."""
+        """What a node wrote to the residual stream, (B, T, d), if it was recorded."""
         node = Node.parse(name)
         if node.kind is Kind.INPUT:
             assert self.input is not None
@@ -66,18 +65,26 @@ class ForwardState:
         if node.kind is Kind.MLP:
             return self.mlp_writes[node.layer]
         assert node.head is not None
-        spec = self.model.transformer.blocks[node.layer].attention
-        own = head_writes(spec, self.z[node.layer], [node.head], self.summed.get(node.layer))[0]
-        change = self.applied.heads.get(node.layer, {}).get(node.head)
-        return own if change is None else own + change
+        return self.head_writes(node.layer, [node.head])[0]
+
+    def head_writes(self, layer: int, heads: Sequence[int]) -> Tensor:
+        """What heads of a layer wrote, interventions included: (H, B, T, d)."""
+        spec = self.model.transformer.blocks[layer].attention
+        writes = head_writes(spec, self.z[layer], heads, self.summed.get(layer))
+        for head, change in self.applied.heads.get(layer, {}).items():
+            if head in heads:
+                writes[heads.index(head)] += change
+        return writes
+
+    @property
+    def valid(self) -> Tensor:
+        """True on a prompt's own positions, False on padding: (B, T)."""
+        return torch.arange(self.longest, device=self.lengths.device) < self.lengths.unsqueeze(1)
 
     @property
     def mask(self) -> Tensor | None:
-        """1 on a prompt's own positions, (B, T); None where nothing is padded."""
-        if not self.padded:
-            return None
-        place = torch.arange(self.longest, device=self.lengths.device)
-        return (place < self.lengths.unsqueeze(1)).to(self.model.dtype)
+        """`valid` in the working dtype; None if nothing is padded."""
+        return self.valid.to(self.model.dtype) if self.padded else None
 
 
 def run(
@@ -93,7 +100,7 @@ def run(
 ) -> ForwardState:
     """Runs the model once on a batch of token lists and records what the circuit's nodes need (None: everything).
 
-    `embeddings`, (B, T, d), stand in for what enters block 0. `nodes` are more nodes to record. `interventions`, a list
+    `embeddings`, (B, T, d), replace what enters block 0. `nodes` are further nodes to record. `interventions`, a list
     for each prompt, change what nodes write.
     """
     sizes = [len(tokens) for tokens in prompts]
@@ -101,9 +108,9 @@ def run(
     ids = to_device([[*tokens, *[0] * (longest - len(tokens))] for tokens in prompts], model.device)
     at = lengths - 1 if answer is None else to_device(list(answer), model.device)
     state = ForwardState(model, lengths, at, longest, min(sizes) < longest)
-    attention_mask = (torch.arange(ids.shape[1], device=model.device) < lengths.unsqueeze(1)).long()
-    places = torch.unique(at) if logits else None  # logits of whole prompts would be the largest tensor of all
-    keep: Any = 1 if places is None else places
+    attention_mask = state.valid.long()
+    positions = torch.unique(at) if logits else None  # the logits of every position would be the largest tensor of all
+    keep: Any = 1 if positions is None else positions
     names = None if circuit is None and nodes is None else [*(circuit.order if circuit else ()), *(nodes or ())]
     damaging = in_force(model, prompts, interventions, state.applied)
     with (
@@ -114,15 +121,15 @@ def run(
         torch.no_grad(),
     ):
         output = model.module(input_ids=ids, attention_mask=attention_mask, use_cache=False, logits_to_keep=keep)
-    if places is not None:
+    if positions is not None:
         rows = torch.arange(len(prompts), device=model.device)
-        state.logits = output.logits[rows, torch.searchsorted(places, at)].to(model.dtype)
+        state.logits = output.logits[rows, torch.searchsorted(positions, at)].to(model.dtype)
     return state
 
 
 @contextmanager
 def _injected(model: Model, embeddings: Tensor | None) -> Iterator[None]:
-    """Puts other embeddings in the place of those that enter block 0."""
+    """Replaces the embeddings that enter block 0."""
     if embeddings is None:
         yield
         return
@@ -141,7 +148,7 @@ def _injected(model: Model, embeddings: Tensor | None) -> Iterator[None]:
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Dropout off while we look."""
+    """Switches dropout off for the pass."""
     training = module.training
     module.eval()
     try:
@@ -152,7 +159,7 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _watch(state: ForwardState, names: Sequence[str] | None, logits: bool) -> Iterator[None]:
-    """Hooks that record, registered after all others and removed whatever happens."""
+    """Registers recording hooks after all others, and removes them whatever happens."""
     handles: list[Any] = []
     try:
         _register(state, _needed(state.model, names, logits), handles)
@@ -207,8 +214,8 @@ def _register(state: ForwardState, needed: _Needed, handles: list[Any]) -> None:
         _on_output(handles, final, lambda x: setattr(state, "final", x), state)
 
 
-def _store(place: dict[int, Tensor], index: int) -> Callable[[Tensor], None]:
-    return lambda tensor: place.__setitem__(index, tensor)
+def _store(tensors: dict[int, Tensor], index: int) -> Callable[[Tensor], None]:
+    return lambda tensor: tensors.__setitem__(index, tensor)
 
 
 def _on_input(handles: list[Any], module: nn.Module, keep: Callable[[Tensor], None], state: ForwardState) -> None:
@@ -230,6 +237,6 @@ def _on_rotation(handles: list[Any], attention: nn.Module, state: ForwardState, 
     def hook(_: Any, __: Any, keywords: Any) -> None:
         embeddings = keywords.get("position_embeddings")
         if embeddings is not None:
-            state.rotations[index] = tuple(embeddings)  # the same tensors in every layer: they are recognized
+            state.rotations[index] = tuple(embeddings)  # the same tensors in every layer, recognised by identity
 
     handles.append(attention.register_forward_pre_hook(hook, with_kwargs=True))

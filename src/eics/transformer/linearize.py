@@ -7,13 +7,13 @@ upstream writes and of the biases of upstream attention outputs, which no node w
 
 is what the node would write if every upstream node wrote zero.
 
-With the means of a reference set (`eics.transformer.means`), m_u of what nodes write and x'_v of what they read,
+With the means of a reference set (`means.py`), m_u of what nodes write and x'_v of what they read,
 
     n_v = b_v + M_v (x'_v - biases)        under `frozen`
     n_v = M_v x'_v                         under `jacobian`, where b_v = 0 and the biases are part of what is read
 
 is what the linearized node would write if every upstream node wrote its mean. Means are over prompts and positions, as
-those of mean ablation are (`eics.studies.discovery.reference`), so that prompts of every length can use them.
+in mean ablation, so that prompts of every length can use them.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from eics.circuits.graph import Circuit, Edge, Kind, Node
 from eics.linalg.host_device import to_device
 from eics.linalg.operators import LinearOperator
 from eics.linearized.circuit import Entry, LinearizedCircuit, Stalk
-from eics.transformer.attention import AttentionState, by_head, pick
+from eics.transformer.attention import AttentionState, by_head
 from eics.transformer.fast_sweep.engine import TransformerEngine
 from eics.transformer.forward import ForwardState
 from eics.transformer.head import HeadMap
@@ -105,7 +105,7 @@ class _Linearizer:
         return reads[node.layer]
 
     def map(self, node: Node, port: str | None) -> LinearOperator:
-        """D f_v(x_v), through one port or all; made once, whoever asks."""
+        """D f_v(x_v), through one port or all; made once."""
         if (node.name, port) not in self._maps:
             self._maps[node.name, port] = self._map(node, port)
         return self._maps[node.name, port]
@@ -113,10 +113,7 @@ class _Linearizer:
     def _map(self, node: Node, port: str | None) -> LinearOperator:
         if node.kind is Kind.HEAD:
             assert node.layer is not None
-            assert node.head is not None
-            attention = self.attention(node.layer)
-            place = attention.heads.index(node.head)
-            return HeadMap(attention, (place,), port)
+            return HeadMap(self.attention(node.layer), (self._index(node),), port)
         if node.kind is Kind.MLP:
             assert node.layer is not None
             return MLPMap(self.spec.blocks[node.layer].mlp, self.read(node), self.frozen)
@@ -167,7 +164,7 @@ class _Linearizer:
         return self._zeros[like.shape]
 
     def at_means(self, node: Node, activation: Tensor, constant: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """The node's mean write m_v, and n_v where something enters it."""
+        """The node's mean write m_v, and n_v if something enters it."""
         means = self.run.means
         if means is None:
             return None, None
@@ -182,16 +179,13 @@ class _Linearizer:
     def written(self, node: Node) -> Tensor:
         """a_v as it was observed, (B, T, d); the read-out's is (B, 1, rows)."""
         state = self.state
-        if node.kind is Kind.INPUT:
-            assert state.input is not None
-            return state.input
-        if node.kind is Kind.MLP:
-            assert node.layer is not None
-            return state.mlp_writes[node.layer]
         if node.kind is Kind.HEAD:
             assert node.layer is not None
-            assert node.head is not None
-            return self.head_writes(node.layer)[self.heads[node.layer].index(node.head)]
+            if node.layer not in self._head_writes:  # those of a layer together
+                self._head_writes[node.layer] = state.head_writes(node.layer, self.heads[node.layer])
+            return self._head_writes[node.layer][self._index(node)]
+        if node.kind is not Kind.LOGITS:
+            return state.write(node.name)
         if self.run.readout == "final_norm":
             assert state.final is not None
             rows = torch.arange(len(state.answer), device=state.answer.device)
@@ -199,8 +193,15 @@ class _Linearizer:
         assert state.logits is not None
         return self.readout_map().select(state.logits).unsqueeze(1)
 
+    def _index(self, node: Node) -> int:
+        """Where a head stands among the circuit's heads of its layer."""
+        assert node.layer is not None
+        assert node.head is not None
+        return self.heads[node.layer].index(node.head)
+
     def z(self, node: Node) -> Tensor | None:
-        """A head's z as it was observed, (B, T, e), where its write is `W_O z` and nothing was done to it."""
+        """A head's z as it was observed, (B, T, e); None if its write is not `W_O z`, because of a norm or an
+        intervention."""
         if node.kind is not Kind.HEAD:
             return None
         assert node.layer is not None
@@ -211,62 +212,39 @@ class _Linearizer:
             return None
         return by_head(self.state.z[node.layer], spec.heads)[node.head]
 
-    def head_writes(self, layer: int) -> Tensor:
-        """What the circuit's heads of a layer wrote, (H, B, T, d)."""
-        if layer not in self._head_writes:
-            attention = self.attention(layer)
-            z = by_head(self.state.z[layer], attention.spec.heads)
-            writes = attention.write(pick(z, self.heads[layer]))
-            for head, change in self.state.applied.heads.get(layer, {}).items():
-                if head in self.heads[layer]:
-                    writes[self.heads[layer].index(head)] += change
-            self._head_writes[layer] = writes
-        return self._head_writes[layer]
-
     def constant(self, node: Node) -> Tensor:
-        """b_v; an affine node's map is that of its values (`<v>`, or all ports at once)."""
+        """b_v under `frozen`, where only values carry anything into a head."""
         if node.kind is Kind.HEAD:
             assert node.layer is not None
-            assert node.head is not None
-            return self.head_constants(node.layer)[self.heads[node.layer].index(node.head)]
+            return self.head_constants(node.layer)[self._index(node)]
         operator = self.map(node, None)
         if isinstance(operator, MLPMap):
             return operator.constant(self.biases(node), [bias for bias in self._upstream(node) if bias is not None])
-        value = self.function(node, operator)
+        assert isinstance(operator, ReadoutMap)
+        value = operator.function.unsqueeze(1)
         read = self.read(node) - self.biases(node)
-        carried = operator.mv(read.flatten(1).unsqueeze(2)).reshape(value.shape)
-        return value - carried
+        return value - operator.mv(read.flatten(1).unsqueeze(2)).reshape(value.shape)
 
     def head_constants(self, layer: int) -> Tensor:
         """b_v of the circuit's heads of a layer, (H, B or 1, T, d).
 
-        A held head reads `W_V N x + c` with `c = W_V bias + b_V`, of which its pattern, whose rows sum to 1, takes
-        means: so `b_v = W_O c + (A / s) W_O W_V diag(w) P biases`, both but `A / s` of weights alone.
+        A head whose pattern is held averages `W_V N x + c` with `c = W_V bias + b_V`, and its rows sum to 1: so
+        `b_v = W_O c + (A / s) W_O W_V diag(w) P biases`, in which all but `A / s` depends on weights alone.
         """
         if layer not in self._head_constants:
             attention, node = self.attention(layer), Node.parse(f"a{layer}.h{self.heads[layer][0]}")
             fixed, through = attention.constants(self.biases(node), [b for b in self._upstream(node) if b is not None])
             seen = attention.activations.pattern @ (1.0 / attention.norm.scale)  # (H, B, T, 1)
-            found = torch.addcmul(fixed, seen, through)
-            self._head_constants[layer] = found if attention.post is None else found * attention.post
+            constants = torch.addcmul(fixed, seen, through)
+            self._head_constants[layer] = constants if attention.post is None else constants * attention.post
         return self._head_constants[layer]
-
-    def function(self, node: Node, operator: LinearOperator) -> Tensor:
-        """f_v at the state that was read."""
-        if isinstance(operator, MLPMap):
-            return operator.function
-        if isinstance(operator, ReadoutMap):
-            return operator.function.unsqueeze(1)
-        assert node.layer is not None
-        assert node.head is not None
-        return self.attention(node.layer).function[self.heads[node.layer].index(node.head)]
 
     def biases(self, node: Node) -> Tensor:
         """Sum of the attention output biases upstream of the node, (d,)."""
         return self._bias_sums[len(self._upstream(node))]
 
     def _upstream(self, node: Node) -> list[Tensor | None]:
-        """Those biases, layer by layer."""
+        """The attention output biases upstream of the node, layer by layer."""
         layers = len(self.spec.blocks) if node.layer is None else node.layer
         if node.kind is Kind.MLP and not self.spec.blocks[layers].parallel:
             layers += 1
@@ -274,8 +252,8 @@ class _Linearizer:
 
     @cached_property
     def _bias_sums(self) -> Tensor:
-        """Of the first 0, 1, ... layers, (layers + 1, d)."""
+        """Sums over the first 0, 1, ... layers, (layers + 1, d)."""
         zero = torch.zeros(self.spec.width, dtype=self.state.model.dtype, device=self.state.model.device)
         biases = [block.attention.b_o for block in self.spec.blocks]
-        found = torch.stack([zero, *(zero if bias is None else bias.to(zero.dtype) for bias in biases)])
-        return found.cumsum(dim=0)
+        rows = [zero, *(zero if bias is None else bias.to(zero.dtype) for bias in biases)]
+        return torch.stack(rows).cumsum(dim=0)

@@ -1,15 +1,14 @@
-"""Means of what a circuit's nodes write and read over a reference set: what stands in for everything off the circuit.
+"""Means of what a circuit's nodes write and read over a reference set, which stand in for everything off the circuit.
 
-A mean is over prompts and positions, one vector for a node, padding left out: the convention of mean ablation
-(`eics.studies.discovery.reference`). Since what a node reads is the sum of all upstream writes (and biases), the mean
-of a read less the means of the parents' writes is the mean of all that comes from outside the circuit.
+A mean is over prompts and positions, padding left out: one vector for each node, as in mean ablation. A node reads the
+sum of all upstream writes and biases, so the mean of a read less the means of the parents' writes is the mean of all
+that comes from outside the circuit.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from eics.circuits.graph import Circuit, Kind, Node
@@ -24,15 +23,15 @@ class Means:
     """Vectors of the residual stream's width.
 
     Attributes:
-        writes: by node; the read-out writes nothing that another node reads.
-        reads: by `read_name`: heads of a layer read the same stream.
+        writes: by node; none for the read-out, which no node reads.
+        reads: by `read_name`.
     """
 
     writes: dict[str, Tensor]
     reads: dict[str, Tensor]
 
     def check(self, circuit: Circuit, width: int) -> None:
-        """Refuses means that lack a node of the circuit, or of another width than the model's."""
+        """Refuses means that lack a node of the circuit or have another width than the model."""
         needed = [(self.writes, node) for node in circuit.order if circuit.children[node]]
         needed += [(self.reads, read_name(node)) for node in circuit.inner]
         for part, name in needed:
@@ -46,7 +45,7 @@ class Means:
 
 
 def read_name(node: str) -> str:
-    """Where a node reads.
+    """The residual stream that a node reads: one for all heads of a layer.
 
     >>> read_name("a3.h7"), read_name("m3"), read_name("logits")
     ('a3', 'm3', 'logits')
@@ -61,11 +60,10 @@ def mean_of(runs: "Iterable[TransformerRun]") -> Means:
     reads: dict[str, Tensor] = {}
     count = 0
     for run in runs:
-        lengths = run.state.lengths
-        valid = torch.arange(int(lengths.max()), device=lengths.device) < lengths.unsqueeze(1)
+        valid = run.state.valid
         count += int(valid.sum())
-        for total, found in ((writes, run.writes()), (reads, run.reads())):
-            for name, tensor in found.items():
-                total[name] = total.get(name, 0.0) + tensor[valid].double().sum(dim=0).cpu()
+        for totals, tensors in ((writes, run.writes()), (reads, run.reads())):
+            for name, tensor in tensors.items():
+                totals[name] = totals.get(name, 0.0) + tensor[valid].double().sum(dim=0).cpu()
     assert count > 0
     return Means(*({name: total / count for name, total in part.items()} for part in (writes, reads)))
