@@ -1,7 +1,7 @@
 """Runs the experiments of docs/preregistration.md: `python scripts/validation.py NAME [NAME ...]`.
 
-Each run goes to `runs/NAME`, resumes there, and leaves its page and figures in `docs/validation/NAME`. `table` prints
-the table of docs/validation.md.
+Each experiment runs in `runs/NAME`, resumes there if it was interrupted, and copies its page and figures to
+`docs/validation/NAME`. `table` prints the table of docs/validation.md.
 """
 
 import argparse
@@ -9,6 +9,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from eics.cli import main as eics
@@ -30,60 +31,61 @@ TASKS = ("facts", "ioi", "greater-than")
 
 
 def main() -> None:
-    """One experiment after the other."""
+    """Runs the named experiments one after another."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="+", choices=[*LABELS, *DAMAGE, "damage-smollm2", "tracking", "table"])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--batch-size", default="8")
-    parser.add_argument("--memory", default="64", help="megabytes of a temporary block")
+    parser.add_argument("--memory", default="64", help="megabytes that one temporary block may take")
     parser.add_argument("--known", type=Path, help="known_1000.jsonl, for known-1000")
-    given = parser.parse_args()
-    where = ("--device", given.device, "--batch-size", given.batch_size, "--memory", given.memory)
-    for name in given.names:
+    arguments = parser.parse_args()
+    how = ("--device", arguments.device, "--batch-size", arguments.batch_size, "--memory", arguments.memory)
+    for name in arguments.names:
         if name == "table":
             sys.stdout.write(_table())
             continue
         sys.stdout.write(f"{name}\n")
         out = RUNS / name
+        common = (*how, "--out", str(out), *_resume(out))
         if name in LABELS:
-            known = ("--data", str(given.known)) if name == "known-1000" else ()
-            _run("validate", *LABELS[name], *known, *where, "--out", str(out), *_again(out))
+            data = ("--data", str(arguments.known)) if name == "known-1000" else ()
+            _run("validate", *LABELS[name], *data, *common)
         elif name == "tracking":
             tasks = [part for task in TASKS for part in ("--task", f"{task}-test", "--circuit", task)]
             reference = [part for task in TASKS for part in ("--reference", task)]
-            _run("track", "--model", "smollm2", *tasks, *reference, *where, "--out", str(out))
+            _run("track", "--model", "smollm2", *tasks, *reference, *common)
         else:
             model, circuit, prompts = _damaged(name)
-            common = ("--model", model, "--circuit", circuit, "--prompts", str(prompts))
-            # more than the default of `fast`: what was registered ran with as many
-            _run("damage", *common, "--macro-probes", "12", *where, "--out", str(out), *_again(out))
-        _keep(name, out)
+            subject = ("--model", model, "--circuit", circuit, "--prompts", str(prompts))
+            # More macro probes than the default of `fast`: the registered runs used 12.
+            _run("damage", *subject, "--macro-probes", "12", *common)
+        _copy_to_docs(name, out)
 
 
 def _run(*arguments: str) -> None:
     eics(list(arguments), standalone_mode=False)
 
 
-def _again(out: Path) -> Sequence[str]:
+def _resume(out: Path) -> Sequence[str]:
     return ("--resume",) if out.exists() else ()
 
 
 def _damaged(name: str) -> tuple[str, str, Path]:
-    """Model, circuit and a file of prompts that the model gets right."""
+    """Model, circuit, and a file of prompts that the model answers correctly."""
     path = RUNS / f"{name}.jsonl"
     RUNS.mkdir(exist_ok=True)
     if name in DAMAGE:
         model, circuit = DAMAGE[name]
-        found, most = _known(circuit), 48
+        prompts, limit = _labelled_correct(circuit), 48
     else:
         model, circuit = "smollm2", "facts"
-        found, most = _right(), 24
-    rows = [row for row, _ in zip(found, range(most), strict=False)]
+        prompts, limit = _answered_correctly(), 24
+    rows = islice(prompts, limit)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return model, circuit, path
 
 
-def _known(data: str) -> Iterator[dict[str, object]]:
+def _labelled_correct(data: str) -> Iterator[dict[str, object]]:
     from eics.studies.validation.data import read_labelled
 
     for row in read_labelled(data):
@@ -91,8 +93,8 @@ def _known(data: str) -> Iterator[dict[str, object]]:
             yield {"id": row.prompt.id, "prompt": row.prompt.text}
 
 
-def _right() -> Iterator[dict[str, object]]:
-    """Prompts of the test part of `facts` that SmolLM2 answers."""
+def _answered_correctly() -> Iterator[dict[str, object]]:
+    """Prompts from the test part of `facts` that SmolLM2 answers correctly."""
     import torch
 
     from eics.studies.discovery.task import read_task
@@ -109,13 +111,15 @@ def _right() -> Iterator[dict[str, object]]:
 
 
 def _table() -> str:
-    """Test AUROC of every score in every experiment with labels, from what the runs left in the docs."""
-    found = {name: json.loads((DOCS / name / "results.json").read_text(encoding="utf-8"))["scores"] for name in LABELS}
+    """Test AUROC of every score in every labelled experiment, from the results in the docs."""
+    results = {
+        name: json.loads((DOCS / name / "results.json").read_text(encoding="utf-8"))["scores"] for name in LABELS
+    }
     head = " | ".join(f"[`{name}`](validation/{name}/report.md)" for name in LABELS)
     lines = [f"| test AUROC (95%) | {head} |", "|---" * (len(LABELS) + 1) + "|"]
     for kind in KINDS:
         cells = []
-        for scores in found.values():
+        for scores in results.values():
             auroc = scores[kind.name]["metrics"]["auroc"] if kind.name in scores else None
             cells.append("" if auroc is None else "{value:.2f} ({low:.2f} to {high:.2f})".format(**auroc))
         if any(cells):
@@ -123,8 +127,8 @@ def _table() -> str:
     return "\n".join([*lines, ""])
 
 
-def _keep(name: str, out: Path) -> None:
-    """The page and its figures, for the docs."""
+def _copy_to_docs(name: str, out: Path) -> None:
+    """Copies the page and its figures."""
     (DOCS / name).mkdir(parents=True, exist_ok=True)
     for file in sorted(out.iterdir()):
         if file.suffix in (".md", ".png", ".svg") or file.name == "results.json":

@@ -1,4 +1,4 @@
-"""Circuit damage: what the rows say, what is made of them, and what a run leaves behind."""
+"""Circuit damage: its rows, the summary and sentences computed from them, and the run folder."""
 
 import itertools
 import json
@@ -24,7 +24,7 @@ SMALL = {"kinds": ["noise", "patch"], "strengths": [0, 0.5], "nodes": ["a1.h2", 
 
 @pytest.fixture(scope="module")
 def found():
-    """All kinds on two nodes of a small circuit, with one equal outside each."""
+    """All kinds of damage on two nodes of a small circuit, with one partner outside each."""
     model = tiny_model("llama")
     return eics.damage(model, some_circuit(model), PROMPTS, strengths=[0, 0.5, 2], nodes=["a1.h2", "m2"])
 
@@ -34,7 +34,7 @@ def rows_of(found, **chosen):
 
 
 def test_on_the_full_graph_every_damaged_node_ranks_first():
-    """Whatever is done to it, and whether shares or their changes rank: the circuit is the whole model."""
+    """Under every kind of damage, and ranked by shares or by their changes: the circuit is the whole model."""
     model = tiny_model("gpt2")
     circuit = full_circuit(model)
     how = {"preset": "well-posed", "positions": "all", "emergence": "difference"}
@@ -53,7 +53,7 @@ def test_on_the_full_graph_every_damaged_node_ranks_first():
 
 
 def test_rows_are_what_score_gives(found):
-    """A damaged row's numbers are those of `eics.score` with that intervention, alone."""
+    """The numbers of a damaged row are those of `eics.score` with the same intervention."""
     model = tiny_model("llama")
     circuit = some_circuit(model)
     for kind, make in (("noise", Noise), ("steer", Steer)):
@@ -146,7 +146,7 @@ def test_a_prompt_that_cannot_be_damaged_fails_alone():
     assert {row["id"] for row in listed.rows if row["status"] == "failed"} == {1, 2, 4, 5}
 
 
-def test_what_was_computed_is_kept_and_gone_on_with(tmp_path):
+def test_a_torn_run_is_resumed(tmp_path):
     model = tiny_model("llama")
     circuit = some_circuit(model)
     few = SMALL | {"kinds": ["noise"], "preset": "well-posed", "out": tmp_path / "run"}
@@ -171,14 +171,47 @@ def test_what_was_computed_is_kept_and_gone_on_with(tmp_path):
         assert row.keys() == other.keys()
         numbers = [name for name, value in row.items() if isinstance(value, float)]
         assert [other[name] for name in numbers] == pytest.approx([row[name] for name in numbers], rel=1e-6, abs=1e-9)
-    with pytest.raises(OptionError, match="holds a run already"):
+    with pytest.raises(OptionError, match="already holds a run"):
         eics.damage(model, circuit, PROMPTS, **few)
-    with pytest.raises(RecordError, match="'strengths' differs"):
+    with pytest.raises(RecordError, match=r"has strengths = \[0\.5\], this run \[0\.7\]"):
         eics.damage(model, circuit, PROMPTS, **few | {"strengths": [0.7]}, resume=True)
 
 
+@pytest.mark.parametrize("killed_after", [2, 6, 13])
+def test_a_killed_run_is_resumed(tmp_path, killed_after):
+    """Killed among the undamaged runs, among the damaged ones, and between a record and its row."""
+    model = tiny_model("llama")
+    few = SMALL | {"kinds": ["noise"], "preset": "well-posed", "batch_size": 2}
+    whole = eics.damage(model, some_circuit(model), PROMPTS, **few)
+    ticks = itertools.count()
+
+    def tick(*_):
+        if next(ticks) == killed_after:
+            raise KeyboardInterrupt
+
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        eics.damage(model, some_circuit(model), PROMPTS, **few, out=out, tick=tick)
+    rows = (out / "damage.jsonl").read_text().splitlines(keepends=True)
+    assert len(rows) == killed_after
+    if json.loads(rows[-1])["kind"] == "none":  # its records are there, its row not yet
+        (out / "damage.jsonl").write_text("".join(rows[:-1]))
+    resumed = eics.damage(model, some_circuit(model), PROMPTS, **few, out=out, resume=True)
+    assert len(resumed.rows) == len(whole.rows)
+    in_file = [json.loads(line) for line in (out / "damage.jsonl").read_text().splitlines()]
+    assert in_file == resumed.rows
+    names = ("id", "kind", "strength", "node", "place", "like")
+    by_key = [{tuple(row[name] for name in names): row for row in found.rows} for found in (whole, resumed)]
+    assert by_key[0].keys() == by_key[1].keys()
+    for key, row in by_key[0].items():
+        assert by_key[1][key] == {n: pytest.approx(v, rel=1e-6, abs=1e-9) if isinstance(v, float) else v
+                                  for n, v in row.items()}  # fmt: skip
+    records = eics.read_records(out / "undamaged.jsonl")
+    assert sorted(record.id for record in records) == [0, 1, 2, 3]
+
+
 def check_folder(folder, found):
-    """Everything is there and says the same."""
+    """All files exist and agree."""
     assert {path.name for path in folder.iterdir()} == {
         "settings.json", "damage.jsonl", "undamaged.jsonl", "damage.parquet", "summary.json", "damage.md",
         "dose-response.png", "auroc.png",
@@ -190,7 +223,7 @@ def check_folder(folder, found):
     assert len(eics.read_records(folder / "undamaged.jsonl")) == len(PROMPTS)
     assert json.loads((folder / "summary.json").read_text())["prompts"] == 4
     assert (folder / "damage.md").read_text() == found.to_markdown()
-    assert "4 prompts are too few to say anything" in found.to_markdown()
+    assert "4 prompts are too few for a verdict" in found.to_markdown()
 
 
 def test_the_same_call_gives_the_same_rows():
@@ -200,7 +233,7 @@ def test_the_same_call_gives_the_same_rows():
 
 
 def made_rows(effect, outside, prompts=30, nodes=3, seed=0):
-    """Rows with an effect on C_sh that is known."""
+    """Synthetic rows with a known effect on C_sh."""
     draw = np.random.default_rng(seed)
     rows = []
 
@@ -252,7 +285,7 @@ def test_curves_are_the_formulas_written_out():
 
 
 def test_intervals_cover_the_truth():
-    """Of 60 made runs, the change's 95% interval holds the true change nearly always."""
+    """In nearly all of 60 synthetic runs, the 95% interval includes the true change."""
     held = 0
     for seed in range(60):
         found = summarize(made_rows(0.3, 0.0, prompts=25, nodes=2, seed=seed), SETTINGS)
@@ -264,10 +297,10 @@ def test_intervals_cover_the_truth():
 @pytest.mark.parametrize(
     ("effect", "outside", "says"),
     [
-        (1.0, 0.0, "rises with damage to the circuit and stays put for equal damage outside"),
-        (1.0, 0.3, "rises with damage to the circuit and moves less for equal damage outside"),
-        (1.0, -0.5, "rises with damage to the circuit and moves back for equal damage outside"),
-        (1.0, 1.0, "rises with damage to the circuit, but no evidence that by more than for equal damage outside"),
+        (1.0, 0.0, "rises with damage to the circuit and stays put under equal damage outside"),
+        (1.0, 0.3, "rises with damage to the circuit and moves less under equal damage outside"),
+        (1.0, -0.5, "rises with damage to the circuit and moves the other way under equal damage outside"),
+        (1.0, 1.0, "rises with damage to the circuit, but no evidence that by more than under equal damage outside"),
         (-1.0, 0.0, "falls with damage to the circuit, the wrong way"),
         (0.0, 0.0, "no evidence that it rises with damage to the circuit"),
     ],
@@ -276,7 +309,7 @@ def test_words_follow_the_numbers(effect, outside, says):
     found = summarize(made_rows(effect, outside), SETTINGS)
     said = sentences(found)
     assert f"C_sh, well-posed: {says} (noise)." in said
-    points = [sentence for sentence in said if sentence.startswith("Place by share of the joint residual")]
+    points = [sentence for sentence in said if sentence.startswith("Damaged node by share of the joint residual")]
     expected = "points at the damaged node under noise; first in noise 100%" if effect else "no evidence that it points"
     assert expected in points[0]
     assert "by chance 10%" in points[0]
@@ -285,7 +318,7 @@ def test_words_follow_the_numbers(effect, outside, says):
 
 def test_few_prompts_say_nothing():
     said = sentences(summarize(made_rows(1.0, 0.0, prompts=9), SETTINGS))
-    assert said[-1] == "9 prompts are too few to say anything: at least 10 are needed."
+    assert said[-1] == "9 prompts are too few for a verdict: at least 10 are needed."
     assert len(said) == 2
 
 
@@ -311,12 +344,12 @@ def test_chance_is_the_mean_over_all_orders(total, ours):
         ({"off_circuit": -1}, "'off_circuit' option"),
         ({"at": "first"}, "'at' option must be 'all', 'last' or a list"),
         ({"vector": [1.0, 2.0]}, "24 numbers, the model's width"),
-        ({"alpha": "auto"}, "damaged runs must not choose units of their own"),
+        ({"alpha": "auto"}, "damaged runs must not choose their own units"),
         ({"preset": "best"}, "'preset' option must be one of paper, well-posed, both"),
         ({"readout": "tokens"}, "'readout' option"),
         ({"mood": 1}, "Unknown option 'mood'"),
         ({"resume": True}, "--resume needs --out DIR"),
-        ({"ids": ["a", "a", "b", "c"]}, "an id of its own. Got 'a' twice"),
+        ({"ids": ["a", "a", "b", "c"]}, "its own id. Got 'a' twice"),
     ],
 )
 def test_what_cannot_be_is_refused(options, says):

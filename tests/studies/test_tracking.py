@@ -1,7 +1,8 @@
-"""Tracking: families of one size, faithfulness by prompt against the mean one, correlations against regression."""
+"""Tracking: families of one size, faithfulness by prompt against its mean, correlations against scipy."""
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet
@@ -14,7 +15,7 @@ import eics
 from eics.circuits.formats import prune
 from eics.circuits.graph import Circuit, Node
 from eics.cli import main
-from eics.errors import OptionError
+from eics.errors import OptionError, RecordError
 from eics.scoring.sheaf import propagated_c_sh, sheaf_term
 from eics.studies.bench.measure import Spread
 from eics.studies.discovery.eap import How, attribute
@@ -22,13 +23,14 @@ from eics.studies.discovery.faithfulness import faithfulness as mean_faithfulnes
 from eics.studies.discovery.full_graph import FullGraph
 from eics.studies.discovery.select import select
 from eics.studies.discovery.task import Pair, Task
+from eics.studies.statistics import CorrectedInterval
+from eics.studies.tracking import run as tracking_run
 from eics.studies.tracking import words
 from eics.studies.tracking.analysis import POOLED, OverPrompts, faithfulness, over_circuits, over_prompts
 from eics.studies.tracking.costs import ABLATION, Cost, costs
 from eics.studies.tracking.families import family, perturb, random_like, rewire
 from eics.studies.tracking.measure import Subject, measure_subject, references
 from eics.studies.tracking.scores import SCORES
-from eics.studies.tracking.statistics import Estimate, partial, resamples, spearman
 from eics.transformer.forward import run
 from eics.transformer.linearize import TransformerRun
 from support.tiny_models import tiny_model, tiny_module
@@ -105,44 +107,6 @@ def test_a_perturbed_circuit_keeps_its_nodes():
         one = perturb(circuit, FullGraph.of(model), share, np.random.default_rng(1))
         assert one.order == circuit.order
         assert len({*one.edges} - {*circuit.edges}) == pytest.approx(share * len(circuit.edges), abs=3)
-
-
-def test_correlations_are_scipys_and_regression_by_hand():
-    draw = np.random.default_rng(0)
-    n = 40
-    z, w, groups = draw.normal(size=n), draw.normal(size=n), draw.integers(0, 3, size=n)
-    x = z + 0.5 * draw.normal(size=n) + groups
-    y = np.round(z + w + 0.5 * draw.normal(size=n) - groups, 1)  # ties
-    assert float(spearman(x, y)) == pytest.approx(scipy.stats.spearmanr(x, y).statistic)
-    ranks = [scipy.stats.rankdata(v) for v in (x, y, z, w)]
-    known = np.column_stack([np.ones(n), ranks[2], ranks[3], groups == 1, groups == 2])
-    left = [r - known @ np.linalg.lstsq(known, r, rcond=None)[0] for r in ranks[:2]]
-    by_hand = np.corrcoef(*left)[0, 1]
-    assert partial(x[None], y[None], [z[None], w[None]], groups[None])[0] == pytest.approx(by_hand, abs=1e-9)
-    one = scipy.stats.spearmanr(np.column_stack([x, y, z])).statistic
-    closed = (one[0, 1] - one[0, 2] * one[1, 2]) / np.sqrt((1 - one[0, 2] ** 2) * (1 - one[1, 2] ** 2))
-    assert partial(x[None], y[None], [z[None]])[0] == pytest.approx(closed, abs=1e-9)
-    both = partial(np.stack([x[None], w[None]]), y[None], [z[None]])
-    assert both[:, 0] == pytest.approx([closed, float(partial(w[None], y[None], [z[None]])[0])])
-    places = resamples(n, 1, 50)
-    together = partial(x[places], y[places], [z[places]], groups[places])
-    for row in (0, 7, 50):
-        at = places[row]
-        assert together[row] == pytest.approx(partial(x[at][None], y[at][None], [z[at][None]], groups[at][None])[0])
-    assert np.isnan(spearman(np.ones(5), np.arange(5.0)))
-    assert np.isnan(partial(x[None, :10], y[None, :10], [z[None, :10], w[None, :10]])[0])  # too few
-    assert np.isnan(partial(z[None], y[None], [z[None]])[0])  # nothing is left of z given z
-
-
-def test_intervals():
-    samples = np.random.default_rng(0).normal(0.3, 0.1, size=4000)
-    found = Estimate.of(0.3, samples, 5)
-    assert found.low == pytest.approx(0.3 - 0.196, abs=0.02)
-    assert found.wide_low < found.low < found.high < found.wide_high
-    assert found.side() == 1
-    assert Estimate.of(-0.3, -samples, 5).side() == -1
-    assert Estimate.of(0.1, samples - 0.2, 5).side() == 0
-    assert not Estimate.of(float("nan"), samples, 5).known
 
 
 @pytest.fixture(scope="module")
@@ -299,7 +263,49 @@ def test_track_writes_rows_findings_page_and_figure(place, tmp_path):
     assert (out / "track.png").read_bytes()[:4] == b"\x89PNG"
     again = track(place, *how)
     assert again.exit_code == 2
-    assert "a folder without rows of an earlier run" in again.output
+    assert "already holds a run" in again.output
+
+
+@pytest.mark.parametrize(("killed_after", "torn"), [(1, 0), (2, 30), (7, 700)])
+def test_a_killed_run_is_resumed(measured, tmp_path, monkeypatch, killed_after, torn):
+    """Every row exists exactly once and equals that of an uninterrupted run."""
+    model, subject, _, _ = measured
+    monkeypatch.setattr(tracking_run, "costs", lambda *_, **__: [])  # timings differ from run to run
+    how = {"batch_size": 4, "seed": 0}
+    tracking_run.track(model, [subject], {"seed": 0}, tmp_path / "whole", **how)
+    done = []
+
+    def tick(count):
+        done.append(count)
+        if len(done) > killed_after:
+            raise KeyboardInterrupt
+
+    halved = tmp_path / "halved"
+    with pytest.raises(KeyboardInterrupt):
+        tracking_run.track(model, [subject], {"seed": 0}, halved, tick=tick, **how)
+    lines = (halved / "rows.jsonl").read_bytes()
+    assert 0 < len(lines.splitlines()) < subject.rows
+    (halved / "rows.jsonl").write_bytes(lines[: len(lines) - torn])
+    tracking_run.track(model, [subject], {"seed": 0}, halved, resume=True, **how)
+    for name in ("rows.jsonl", "track.json", "track.md"):
+        assert (halved / name).read_text() == (tmp_path / "whole" / name).read_text()
+    other = replace(subject, family_prompts=4)
+    with pytest.raises(RecordError, match="must continue with the same settings"):
+        tracking_run.track(model, [other], {"seed": 0}, halved, resume=True, **how)
+    with pytest.raises(OptionError, match="already holds a run"):
+        tracking_run.track(model, [subject], {"seed": 0}, halved, **how)
+
+
+def test_track_resumes_from_the_command_line(place, tmp_path):
+    how = ["--family-prompts", 4, "--perturbed", 0, "--controls", 1, "--out", tmp_path / "found"]
+    assert track(place, *how, "--quiet").exit_code == 0
+    rows = (tmp_path / "found" / "rows.jsonl").read_text()
+    (tmp_path / "found" / "rows.jsonl").write_text(rows[: len(rows) // 2])
+    result = track(place, *how, "--resume", "--quiet")
+    assert (result.exit_code, result.output) == (0, "")
+    assert (tmp_path / "found" / "rows.jsonl").read_text() == rows
+    other = track(place, *how, "--resume", "--seed", 1)
+    assert (other.exit_code, "has seed = 0, this run 1" in other.output) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -323,18 +329,18 @@ def test_wrong_calls_of_track(place, tmp_path, files, change, says):
 
 def pooled(score, raw, given, target="kl", ablation="mean", less=0.0):
     def near(value):
-        return Estimate(value, value - 0.1, value + 0.1, value - 0.15, value + 0.15)
+        return CorrectedInterval(value, value - 0.1, value + 0.1, value - 0.15, value + 0.15)
 
-    none = Estimate(*[float("nan")] * 5)
+    none = CorrectedInterval(*[float("nan")] * 5)
     known = [none if value is None else near(value) for value in (raw, raw, given, raw, less)]
     return OverPrompts(POOLED, "discovered", ablation, target, score, 30, *known)
 
 
 def test_the_words_follow_the_rules():
-    assert words.verdict(pooled("joint", None, None)) == words.NOTHING
+    assert words.verdict(pooled("joint", None, None)) == words.CONSTANT
     assert words.verdict(pooled("joint", 0.5, 0.3)) == words.TRACKS
     assert words.verdict(pooled("joint", 0.5, 0.1)) == words.CONFOUNDED
-    assert words.verdict(pooled("joint", 0.5, None)) == words.UNTOLD
+    assert words.verdict(pooled("joint", 0.5, None)) == words.UNDECIDED
     assert words.verdict(pooled("joint", -0.5, -0.3)) == words.AGAINST
     assert words.verdict(pooled("joint", 0.1, 0.0)) == words.NO_EVIDENCE
     found = [
@@ -347,10 +353,10 @@ def test_the_words_follow_the_rules():
     lines = list(words.sentences(found, [], prices))
     assert any("under all three ablations is not compared" in line for line in lines)
     assert "C_sh by edge has one value on every prompt of a task and ranks nothing." in lines
-    assert "C_sh by node: there is no evidence that it tracks the KL divergence under mean ablation." in lines
-    assert "Propagated C_sh: goes with the KL divergence under mean ablation, no more than its confounds do." in lines
+    assert "C_sh by node: no evidence that it tracks the KL divergence under mean ablation." in lines
+    assert "Propagated C_sh: follows the KL divergence under mean ablation, but no more than its confounds do." in lines
     assert "Propagated C_sh with means: tracks the KL divergence under mean ablation beyond the confounds." in lines
-    others = next(line for line in lines if line.startswith("No evidence that it is this circuit's"))
+    others = next(line for line in lines if line.startswith("No evidence that the predicted divergence is specific"))
     assert "propagated C_sh (mean" in others
     assert "with means" not in others  # it says more of this circuit than of the other
     assert lines[-1].endswith("use `eics circuit faithfulness`.")

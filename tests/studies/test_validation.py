@@ -18,10 +18,11 @@ from eics.linearized.circuit import Stalk
 from eics.models.prompts import as_prompts
 from eics.scoring.baselines import EdgeAlignmentResidual
 from eics.scoring.batch import score_prompts
-from eics.studies.validation.answers import Answering, accepted_tokens, answer_rows, begins_with
+from eics.studies.validation.answers import Answering, answer_rows
 from eics.studies.validation.data import group_values, read_labelled
+from eics.studies.validation.matching import accepted_tokens, begins_with
 from eics.studies.validation.measure import ALPHAS, FittedEAR, Measuring, measured_rows
-from eics.studies.validation.store import read_parquet, write_parquet
+from eics.studies.validation.table import read_table, write_table
 from eics.transformer.adapt import adapt
 from support.tiny_models import some_circuit, tiny_model, tiny_module
 
@@ -47,7 +48,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def data(model):
-    """Sixty prompts; the answer is the model's own for every second one."""
+    """Sixty prompts; every second one has the model's own prediction as its answer."""
     draw = random.Random(0)
     texts = list(dict.fromkeys(" ".join(draw.choices(WORDS, k=draw.randint(3, 8))) for _ in range(60)))
     found = []
@@ -78,7 +79,7 @@ def run(place, out, *more, data="data.jsonl"):
 
 @pytest.fixture(scope="module")
 def whole(place, tmp_path_factory):
-    """What a run from beginning to end leaves."""
+    """The folder of an uninterrupted run."""
     out = tmp_path_factory.mktemp("whole") / "new" / "folder"
     result = run(place, out, *MORE, "--ensemble", place / "model")
     assert result.exit_code == 0, result.output
@@ -87,7 +88,7 @@ def whole(place, tmp_path_factory):
 
 def test_from_prompts_to_report(whole):
     out = whole
-    rows = list(read_parquet(out / "scores.parquet"))
+    rows = list(read_table(out / "scores.parquet"))
     assert [row["id"] for row in rows] == [f"p{at}" for at in range(60)]
     assert [row["label"] for row in rows] == [bool(at % 2) for at in range(60)]
     assert {row["split"] for row in rows} == {"development", "test"}
@@ -147,7 +148,7 @@ def row_text(data, row):
 
 
 def test_an_interrupted_run_goes_on_where_it_was(place, whole, tmp_path, monkeypatch):
-    """Killed twice: among the answers, and among the scores with half a line written."""
+    """Killed twice: while answering, and while scoring, with half a line written."""
     import eics.studies.validation.run as stages
 
     done, out = [], tmp_path / "halved"
@@ -178,6 +179,14 @@ def test_an_interrupted_run_goes_on_where_it_was(place, whole, tmp_path, monkeyp
     scores, halved = (json.loads((one / "results.json").read_text())["scores"] for one in (whole, out))
     for name, score in halved.items():
         assert score["metrics"]["auroc"]["value"] == pytest.approx(scores[name]["metrics"]["auroc"]["value"])
+    rows, resumed = ({row["id"]: row for row in read_table(one / "scores.parquet")} for one in (whole, out))
+    assert list(resumed) == list(rows)
+    for id, row in rows.items():
+        for name, value in row.items():
+            if not name.startswith("ensemble"):  # the other run had an ensemble
+                number = isinstance(value, float | list)
+                truth = pytest.approx(value, rel=1e-6, abs=1e-9) if number else value
+                assert resumed[id][name] == truth, name
     monkeypatch.setattr(stages, "answer_rows", None)  # nothing is run again, only the analysis
     assert run(place, out, "--resume", *MORE).exit_code == 0
     other = run(place, out, "--resume", *MORE, "--seed", 1)
@@ -358,17 +367,17 @@ def test_labels_function_words_and_failures_are_in_the_rows(model):
     ("lines", "more", "says"),
     [
         ([{"prompt": "a"}], [], "must have an 'answer' or a 'label'. 1 of 1 have neither"),
-        ([{"prompt": "a", "label": 1, "id": "x"}] * 2, [], "must have an id of its own. Got 'x' twice"),
+        ([{"prompt": "a", "label": 1, "id": "x"}] * 2, [], "must have its own id. Got 'x' twice"),
         ([{"prompt": "a", "label": "yes"}], [], "Line 1 of"),
         ([{"prompt": "a", "label": 2}], [], "a label must be true or 1 (right), false or 0 (wrong), or one of correct"),
         ([{"prompt": "a", "answer": []}], [], "an answer must be text, a token id, or a list of those; got []"),
         ([{"label": 1}], [], "a prompt must have 'prompt' (text) or 'tokens'"),
         ([], [], "must have at least one prompt"),
         ([["a"]], [], "must be an object with 'prompt' or 'tokens'"),
-        ([{"prompt": "a b", "label": 1}] * 30, [], "must have both labels. All 30 that are left are correct"),
+        ([{"prompt": "a b", "label": 1}] * 30, [], "must have both labels. All 30 that remain are correct"),
         ([{"prompt": "a b", "label": at % 2} for at in range(8)], [], "at least 5 correct and 5 wrong prompts"),
         (None, ["--group", "subject"], "must have the field 'subject' to be grouped by it. 60 of 60 have none"),
-        (None, ["--group", "subject"], "Fields there are: relation."),
+        (None, ["--group", "subject"], "The data has these fields: relation."),
         (None, ["--coverage", "0.99"], "at least 99 development prompts with an answer. Got 30"),
         (None, ["--coverage", "1"], "'coverage' option must be a number between 0 and 1"),
         (None, ["--dev-share", "0"], "'dev-share' option must be a number between 0 and 1"),
@@ -389,7 +398,7 @@ def test_wrong_input_is_one_clear_line(place, tmp_path, lines, more, says):
 
 
 def test_answers_are_kept_when_the_split_is_refused(place, tmp_path):
-    """Another share mends it, and no answer is asked for again."""
+    """The folder keeps them, although the run fails."""
     assert run(place, tmp_path, "--dev-share", "0.95").exit_code == 2
     assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 60
 
@@ -407,20 +416,20 @@ def test_a_table_is_written_and_read_by_groups_of_rows(tmp_path):
     rows = (
         {"id": at if at % 2 else str(at), "groups": {"k": "v"}, "length": at, "norms": [1.0, 2.0]} for at in range(600)
     )
-    write_parquet(rows, tmp_path / "t.parquet")
+    write_table(rows, tmp_path / "t.parquet")
     assert pq.ParquetFile(tmp_path / "t.parquet").num_row_groups == 3
-    back = list(read_parquet(tmp_path / "t.parquet"))
+    back = list(read_table(tmp_path / "t.parquet"))
     assert [row["id"] for row in back[:3]] == ["0", 1, "2"]
     assert back[599]["length"] == 599
     assert back[0]["groups"] == {"k": "v"}
-    assert not (tmp_path / "t.parquet.part").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
     (tmp_path / "t.parquet").write_bytes(b"no")
     with pytest.raises(eics.RecordError, match="must be a Parquet file of scores"):
-        list(read_parquet(tmp_path / "t.parquet"))
+        list(read_table(tmp_path / "t.parquet"))
 
 
 def test_a_bare_circuit_with_a_hostile_name(data, tmp_path):
-    """What cannot be computed is left out and named; no name writes into the report."""
+    """What cannot be computed is left out and listed; no name injects markup into the report."""
     model = adapt(tiny_model("gpt2").module, word_tokenizer(), name="tiny")
     evil = "<script>alert(1)</script>|[x](javascript:1)"
     lines = [{"prompt": line["prompt"], "label": at % 3 == 0} for at, line in enumerate(data)]
@@ -436,7 +445,7 @@ def test_a_bare_circuit_with_a_hostile_name(data, tmp_path):
 
 
 def test_every_part_of_a_richer_circuit(data):
-    """Several sources and sinks, ports, plain entries."""
+    """Several sources and sinks, with and without ports."""
     model = adapt(tiny_model("gpt2").module, word_tokenizer(), name="tiny")
     prompts = [item.prompt for item in read_labelled(data[:6])]
     how = Measuring(model, some_circuit(model), mode="fast")

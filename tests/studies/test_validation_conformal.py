@@ -1,4 +1,4 @@
-"""Conformal sets: MAPIE is the oracle, coverage the promise."""
+"""Conformal sets against MAPIE, and their coverage."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every metric against scikit-learn or a loop; intervals against what they promise."""
+"""Every metric against scikit-learn or a loop; intervals against their nominal coverage."""
 
 import numpy as np
 import pytest
@@ -6,25 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
+from eics.studies.statistics import Interval, stratified_weights
 from eics.studies.validation.compare import thresholds
-from eics.studies.validation.metrics import (
-    Judged,
-    auroc,
-    cumulated,
-    ece,
-    holm,
-    interval,
-    log_loss,
-    measure,
-    plain,
-    prr,
-    resamples,
-    two_sided,
-)
+from eics.studies.validation.metrics import Judged, auroc, cumulative, ece, log_loss, measure, plain_auroc, prr
 
 
 def some(seed, count=40, ties=6):
-    """Scores with ties, labels of both kinds, whole weights of which some are 0."""
+    """Scores with ties, both labels, integer weights of which some are 0."""
     rng = np.random.default_rng(seed)
     labels = rng.random(count) < 0.4
     labels[:2] = [True, False]
@@ -61,7 +49,7 @@ def test_a_weight_is_a_repeated_prompt(seed):
 
 
 def mean_accuracy_kept(values, labels, rng, orders):
-    """By loop: keep the k best for every k, ties in random order; prompts cut into 50, so that sums are integrals."""
+    """By a loop: keep the k best for every k, ties in random order; 50 copies of a prompt approximate the integral."""
     areas = []
     for _ in range(orders):
         order = sorted(rng.permutation(len(values)), key=lambda at: -values[at])
@@ -77,9 +65,9 @@ def test_prr_is_between_chance_and_an_oracle():
     oracle = mean_accuracy_kept(labels.astype(float), labels, rng, 1)
     truth = (area - labels.mean()) / (oracle - labels.mean())
     ones = np.ones((1, len(labels)))
-    assert prr(*cumulated(values, labels, ones))[0] == pytest.approx(truth, abs=0.02)
-    assert prr(*cumulated(labels.astype(float), labels, ones))[0] == pytest.approx(1.0)
-    assert prr(*cumulated(np.zeros(len(labels)), labels, ones))[0] == pytest.approx(0.0)
+    assert prr(*cumulative(values, labels, ones))[0] == pytest.approx(truth, abs=0.02)
+    assert prr(*cumulative(labels.astype(float), labels, ones))[0] == pytest.approx(1.0)
+    assert prr(*cumulative(np.zeros(len(labels)), labels, ones))[0] == pytest.approx(0.0)
 
 
 def test_ece_by_bins():
@@ -101,47 +89,31 @@ def test_thresholds_are_the_best_there_are(seed):
 
 
 def samples(values, labels, clusters=None, count=400, seed=0):
-    blocks = [auroc(*cumulated(values, labels, w)) for w in resamples(labels, clusters, count, seed)]
+    blocks = [auroc(*cumulative(values, labels, w)) for w in stratified_weights(labels, clusters, count, seed)]
     return np.concatenate(blocks)
 
 
 def test_a_null_score_has_intervals_that_hold_chance():
-    """About 95% of them; direction from another split, as in the protocol."""
+    """About 95% of the intervals; the direction comes from another split, as in the protocol."""
     held = 0
     for repeat in range(200):
         rng = np.random.default_rng(repeat)
         labels, values = rng.random(120) < 0.4, rng.normal(size=120)
-        sign = 1 if plain(rng.normal(size=120), labels) >= 0.5 else -1
-        low, high = interval(samples(sign * values, labels, count=300, seed=repeat))
-        held += low <= 0.5 <= high
+        sign = 1 if plain_auroc(rng.normal(size=120), labels) >= 0.5 else -1
+        interval = Interval.of(0.5, samples(sign * values, labels, count=300, seed=repeat))
+        held += interval.low <= 0.5 <= interval.high
     assert 0.90 <= held / 200 <= 0.985
 
 
 def test_whole_clusters_are_drawn():
-    """Ten copies of 12 prompts say no more than the 12: drawn by cluster the interval knows, by prompt it does not."""
+    """Ten copies of 12 prompts carry no more information than the 12: only cluster resampling accounts for that."""
     rng = np.random.default_rng(1)
     labels = np.arange(12) % 2 == 0
     values = labels + rng.normal(size=12)
     names = [str(at) for at in range(12)] * 10
     many, again = np.tile(values, 10), np.tile(labels, 10)
-    low, high = interval(samples(many, again, names))
-    naive = interval(samples(many, again))
-    honest = interval(samples(values, labels, [str(at) for at in range(12)]))
-    assert (low, high) == pytest.approx(honest, abs=1e-12)
-    assert high - low > 2 * (naive[1] - naive[0])
-
-
-def test_resamples_are_drawn_within_labels_and_do_not_depend_on_blocks(monkeypatch):
-    labels = np.arange(50) % 5 == 0
-    [whole] = list(resamples(labels, None, 40, 7))
-    assert whole[:, labels].sum(axis=1) == pytest.approx(10)
-    assert whole[:, ~labels].sum(axis=1) == pytest.approx(40)
-    assert len(np.unique(whole, axis=0)) == 40
-
-
-def test_p_values():
-    assert two_sided(np.linspace(-1, 1, 1001)) == pytest.approx(1.0, abs=0.01)
-    assert two_sided(np.ones(999)) == pytest.approx(2 / 1000)
-    assert two_sided(np.append(np.ones(990), -np.ones(9))) == pytest.approx(0.02)
-    raw = {"a": 0.001, "b": 0.2, "c": 0.02, "d": 0.9}
-    assert holm(raw) == pytest.approx({"a": 0.004, "b": 0.4, "c": 0.06, "d": 0.9})
+    clustered = Interval.of(0.5, samples(many, again, names))
+    naive = Interval.of(0.5, samples(many, again))
+    honest = Interval.of(0.5, samples(values, labels, [str(at) for at in range(12)]))
+    assert (clustered.low, clustered.high) == pytest.approx((honest.low, honest.high), abs=1e-12)
+    assert clustered.high - clustered.low > 2 * (naive.high - naive.low)

@@ -1,4 +1,4 @@
-"""The protocol on made-up scores: what it must find, and what must not fool it."""
+"""The protocol on synthetic scores: what it must detect, and what must not fool it."""
 
 import json
 
@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from eics import OptionError
-from eics.studies.validation.adds import gains
 from eics.studies.validation.analysis import LEAST_RESAMPLES, analyse
 from eics.studies.validation.columns import gather
+from eics.studies.validation.exclusions import FUNCTION_WORD, UNMATCHED, choose
 from eics.studies.validation.fitted import choose_alpha, folds, with_fitted
-from eics.studies.validation.keep import FUNCTION_WORD, UNMATCHED, choose
+from eics.studies.validation.function_words import is_function_word
+from eics.studies.validation.incremental import gains
 from eics.studies.validation.measure import ALPHAS
 from eics.studies.validation.split import by_group, stratified
-from eics.studies.validation.words import is_function_word
 from support.validation_rows import SETTINGS, made_up
 
 
@@ -51,9 +51,9 @@ def test_a_perfect_score_is_found_in_either_direction(rng):
         assert result.p_value < 0.05
         assert gain(found, name, "all suspects").shown
     said = " ".join(found.sentences)
-    assert "EICS well-posed tells correct from wrong on the test split: AUROC 1.000" in said
+    assert "EICS well-posed separates correct from wrong on the test split: AUROC 1.000" in said
     assert "Better than max-probability (corrected for" in said
-    assert "No evidence that EICS paper (alpha 1) tells correct from wrong" in said
+    assert "No evidence that EICS paper (alpha 1) separates correct from wrong" in said
 
 
 def test_the_direction_is_chosen_on_development_alone(rng):
@@ -64,11 +64,11 @@ def test_the_direction_is_chosen_on_development_alone(rng):
     result = found.results["eics_well_posed"]
     assert result.decision.auroc > 0.99
     assert result.auroc.high < 0.1
-    assert "points the other way on the test split" in " ".join(found.sentences)
+    assert "points the other way on test than on development" in " ".join(found.sentences)
 
 
 def test_a_meter_of_length_is_unmasked(rng):
-    """Longer prompts are wrong more often, and the score is their length: it adds to max-probability, not to that."""
+    """Longer prompts are wrong more often, and the score is their length: it adds to max-probability, not to length."""
     labels = balanced(300, rng)
     length = 8 + 2 * (~labels) + rng.integers(0, 4, 300)
     found = judge(made_up(labels, rng, length=length, eics_well_posed=-(length + 0.01 * rng.normal(size=300))))
@@ -79,13 +79,13 @@ def test_a_meter_of_length_is_unmasked(rng):
     assert result.beyond_suspects.low <= 0
     assert result.length_correlation < -0.95
     said = " ".join(found.sentences)
-    assert "EICS well-posed is nearly a meter of prompt length" in said
+    assert "EICS well-posed is nearly a measure of prompt length" in said
     assert "Beware: the labels follow from prompt length" in said
     assert "adds to all suspects" in said
 
 
 def test_a_meter_of_the_predicted_token_is_unmasked(rng):
-    """Some answers are nearly always right: a score that only knows which token is coming looks good."""
+    """Some answers are nearly always right: a score that only knows the predicted token looks good."""
     labels = balanced(300, rng)
     predicted = (rng.integers(0, 4, 300) + np.where(rng.random(300) < 0.8, np.where(labels, 0, 8), 4)) % 12
     predicted = np.where(rng.random(300) < 0.15, rng.integers(0, 12, 300), predicted)
@@ -102,8 +102,8 @@ def test_a_meter_of_the_predicted_token_is_unmasked(rng):
     assert (alike["a1_paper"].value, alike["a1_paper"].low, alike["a1_paper"].high) == (0.5, 0.5, 0.5)
     assert alike["eics_well_posed"].low > 0.5
     said = " ".join(found.sentences)
-    assert "same predicted token there is no evidence that these still tell: A1 paper (0.500" in said
-    assert "same predicted token these still tell (AUROC): EICS well-posed" in said
+    assert "same predicted token, no evidence that these still separate: A1 paper (0.500" in said
+    assert "same predicted token, these still separate (AUROC): EICS well-posed" in said
 
 
 def test_pairs_that_are_alike_against_loops(rng):
@@ -131,7 +131,7 @@ def test_a_null_score_adds_nothing_and_beats_nothing():
         labels = balanced(100, rng)
         found = judge(made_up(labels, rng, log_probability=labels + rng.normal(size=100)))
         own = [r for r in found.results.values() if r.kind.family == "EICS"]
-        claims += any(r.tells or (r.p_value < 0.05 and r.difference.value > 0) for r in own)
+        claims += any(r.separates or (r.p_value < 0.05 and r.difference.value > 0) for r in own)
         claims += any(g.shown for g in found.gains)
     assert claims <= 2  # at 5% each, 0.4 of 8 are expected
 
@@ -146,15 +146,15 @@ def test_a_clipped_score_is_said_to_be_degenerate_first(rng):
     assert found.columns.alpha == 1.0
 
 
-def test_fitted_baselines_do_not_learn_by_heart(rng):
-    """A category of its own for each prompt, and as many features as prompts: nothing to learn, nothing shown."""
+def test_fitted_baselines_do_not_overfit(rng):
+    """One category per prompt, and as many features as prompts: nothing to learn, nothing to show."""
     labels = balanced(100, rng)
     rows = made_up(labels, rng, predicted=np.arange(100))
     rows = [row | {"final": rng.normal(size=100)} for row in rows]
     found = judge(rows)
     for name in ("token_fitted", "probe_fitted"):
         result = found.results[name]
-        assert not result.tells
+        assert not result.separates
         assert result.decision.auroc < 0.75  # on development too, since out of fold
 
 
@@ -262,11 +262,11 @@ def test_function_words_go_and_the_rest_is_matched():
 @pytest.mark.parametrize(
     ("rows", "options", "says"),
     [
-        (answers([True] * 30), {}, "must have both labels. All 30 that are left are correct"),
+        (answers([True] * 30), {}, "must have both labels. All 30 that remain are correct"),
         (
             answers([True] * 15 + [False] * 15, words=range(15)),
             {"drop_function_words": True},
-            "All 15 that are left are wrong (dropped: 15 function word)",
+            "All 15 that remain are wrong (excluded: 15 function word)",
         ),
         (answers([True, False] * 6), {}, "must have at least 5 correct and 5 wrong prompts. It has 3 correct and 3"),
         (
@@ -289,12 +289,12 @@ def test_function_words():
 
 
 def test_few_prompts_do_not_make_a_score_add():
-    """A base that fits sixteen prompts too closely must not gain from any noise that takes weight away from it."""
+    """A base that overfits sixteen prompts must not gain from noise that merely takes weight away from it."""
     claims = 0
     for seed in range(8):
         draw = np.random.default_rng(seed)
         labels = np.tile([True, True, False, False], 8)
         rows = made_up(labels, draw, log_probability=labels + draw.normal(size=32))
-        columns = with_fitted(gather(rows, None), torn=True, seed=0)
-        claims += any(one.shown for one in gains(columns, clusters=None, count=LEAST_RESAMPLES, seed=0))
+        columns = with_fitted(gather(rows, None), seed=0)
+        claims += any(one.shown for one in gains(columns, resamples=LEAST_RESAMPLES, seed=0))
     assert claims <= 3  # three bases at 5% each: 1.1 are expected

@@ -1,4 +1,4 @@
-"""Rows as the two stages of validation leave them, made up: what follows from what is known."""
+"""Synthetic rows as the two stages of validation produce them, whose verdict is known in advance."""
 
 import numpy as np
 
@@ -14,16 +14,16 @@ SETTINGS = {
 
 
 def made_up(labels, rng, development=None, **columns):
-    """One row a prompt: noise, but for the columns given."""
+    """One row per prompt: noise, except for the columns given."""
     count = len(labels)
     inside = np.arange(count) % 2 == 0 if development is None else development
     values = {name: rng.normal(size=count) for name in NUMBERS} | {"length": rng.integers(5, 12, count)}
     values |= {"predicted": rng.integers(0, 30, count), "function_word": np.zeros(count, bool)} | columns
     rows = []
-    for at in range(count):
-        row = {name: value[at].item() for name, value in values.items()}
-        row |= {"id": at, "groups": {"relation": f"r{at % 4}"}, "label": bool(labels[at]), "label_given": True}
-        row |= {"split": "development" if inside[at] else "test", "dropped": None, "failed": None}
+    for index in range(count):
+        row = {name: value[index].item() for name, value in values.items()}
+        row |= {"id": index, "groups": {"relation": f"r{index % 4}"}, "label": bool(labels[index]), "label_given": True}
+        row |= {"split": "development" if inside[index] else "test", "dropped": None, "failed": None}
         row |= {"answer_split": False, "clipped": False, "norms": rng.normal(size=3), "final": rng.normal(size=4)}
         rows.append(row | {"eics_paper_by_alpha": [row["eics_paper"]] * 17})
     return rows

@@ -1,4 +1,4 @@
-"""`eics damage`."""
+"""`eics damage`: the score while nodes of the circuit are damaged."""
 
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from eics.scoring.options import PRESETS
 @click.option(
     "--model", required=True, help="Folder or hub id of a transformers model, or a name from `eics models list`."
 )
-@click.option("--circuit", required=True, help="Circuit file (see `eics circuit`) or a bundled one's name.")
+@click.option("--circuit", required=True, help="Circuit file (see `eics circuit`) or the name of a bundled one.")
 @click.option(
     "--prompts",
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Prompts on which the circuit works, one JSON object a line.",
+    help="Prompts on which the circuit works, one JSON object per line.",
 )
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for rows, tables and figures.")
 @click.option(
@@ -27,29 +27,35 @@ from eics.scoring.options import PRESETS
     "kinds",
     default="noise,ablate,patch,steer",
     show_default=True,
-    help="Of damage, separated by commas. patch takes the write from another prompt of as many tokens.",
+    help="Kinds of damage, separated by commas. patch takes the write from another prompt with as many tokens.",
 )
 @click.option(
     "--strengths",
     default="0,0.1,0.3,1,3",
     show_default=True,
-    help="Relative to the node's own write. 0 is the undamaged run; above 1 for noise and steer only.",
+    help="Strengths relative to the node's own write. 0 is the undamaged run; above 1 for noise and steer only.",
 )
 @click.option(
-    "--nodes", default="8", show_default=True, help="How many of the circuit's nodes, 'all', or names, by commas."
+    "--nodes",
+    default="8",
+    show_default=True,
+    help="How many of the circuit's nodes, 'all', or their names, separated by commas.",
 )
 @click.option(
     "--off-circuit",
     type=int,
     default=1,
     show_default=True,
-    help="Nodes outside the circuit for each of them: same kind, near layer and size, equal damage.",
+    help="Nodes outside the circuit that get equal damage, per damaged node: same kind, similar layer and size.",
 )
-@click.option("--at", default="all", show_default=True, help="Damaged positions: all, last, or numbers by commas.")
+@click.option(
+    "--at", default="all", show_default=True, help="Damaged positions: all, last, or numbers separated by commas."
+)
 @click.option(
     "--vector",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Steering vector: a JSON list of as many numbers as the model is wide.  [default: a random direction]",
+    help="Steering vector: a JSON list with one number per dimension of the residual stream.  "
+    "[default: a random direction]",
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Use the first N prompts.")
 @click.option(
@@ -57,16 +63,16 @@ from eics.scoring.options import PRESETS
     type=click.Choice([*PRESETS, "both"]),
     default="both",
     show_default=True,
-    help="Scores to look at, from the same forward pass.",
+    help="Scores to compute, from the same forward pass.",
 )
 @scoring_options
 @click.option("--answer", type=int, help="Position of the answer, from the end if negative.  [default: last token]")
 @click.option(
-    "--dtype", type=click.Choice(["float32", "float64", "bfloat16"]), help="Of the model.  [default: float32]"
+    "--dtype", type=click.Choice(["float32", "float64", "bfloat16"]), help="Precision of the model.  [default: float32]"
 )
-@click.option("--device", help="Of the model, as torch names it.  [default: cpu]")
-@click.option("--batch-size", type=click.IntRange(min=1), default=8, show_default=True, help="Runs in a pass.")
-@click.option("--resume", is_flag=True, help="Go on with the run in --out.")
+@click.option("--device", help="Device of the model, as torch names it.  [default: cpu]")
+@click.option("--batch-size", type=click.IntRange(min=1), default=8, show_default=True, help="Runs per forward pass.")
+@click.option("--resume", is_flag=True, help="Continue an interrupted run in --out.")
 @click.option("--quiet", is_flag=True, help="Print nothing.")
 def damage(
     model: str,
@@ -83,37 +89,37 @@ def damage(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """The score while nodes of the circuit are damaged, one at a time, beside equal damage outside the circuit.
+    """Scores prompts while nodes of the circuit are damaged one at a time, beside equal damage outside the circuit.
 
-    A score of the circuit's working must fall with damage to it, stay put for equal damage elsewhere, and point at the
-    damaged place. Modes default to fast here. Rows are kept as they are made: --resume goes on.
+    A score of how well the circuit works must fall with damage to it, stay put under equal damage elsewhere, and point
+    at the damaged node. The mode defaults to fast here. Rows are written as they are made: --resume continues a run.
 
     \b
     eics damage --model smollm2 --circuit facts --prompts examples/facts.jsonl --out damaged
     """
     chosen = {name: value for name, value in given.items() if value is not None}
-    doses = _numbers("strengths", strengths)
-    wanted: Any = int(nodes) if nodes.lstrip("-").isdigit() else nodes if nodes == "all" else _words(nodes)
-    places: Any = at if at in ("all", "last") else [int(number) for number in _numbers("at", at, whole=True)]
+    chosen_strengths = _numbers("strengths", strengths)
+    node_choice: Any = int(nodes) if nodes.lstrip("-").isdigit() else nodes if nodes == "all" else _words(nodes)
+    positions: Any = at if at in ("all", "last") else [int(number) for number in _numbers("at", at, whole=True)]
     direction = None if vector is None else _vector(vector)
     from eics.circuits.load import load_circuit
     from eics.cli.terminal import console, track
     from eics.models.prompts import read_prompts
-    from eics.studies.damage import damage as measure
+    from eics.studies.damage import damage as run
     from eics.transformer.adapt import load_model
 
     listed = read_prompts(prompts)[:limit]
     loaded_circuit = load_circuit(circuit)
     loaded = load_model(model, dtype=dtype, device=device)
     with track("runs", 0, quiet=quiet) as tick:
-        found = measure(
+        summary = run(
             loaded,
             loaded_circuit,
             listed,
             kinds=_words(kinds),
-            strengths=doses,
-            nodes=wanted,
-            at=places,
+            strengths=chosen_strengths,
+            nodes=node_choice,
+            at=positions,
             vector=direction,
             tick=lambda done, total: tick(done, total=total),
             **chosen,
@@ -124,12 +130,10 @@ def damage(
     from eics.studies.damage.words import sentences
 
     screen = console()
-    screen.print(damage_table(found))
-    for sentence in sentences(found):
+    screen.print(damage_table(summary))
+    for sentence in sentences(summary):
         screen.print(f"- {sentence}", markup=False)
-    screen.print(
-        f"- All of it: {chosen['out'] / 'damage.md'}, dose-response.png and auroc.png beside it.", markup=False
-    )
+    screen.print(f"- Full results: {chosen['out'] / 'damage.md'}, dose-response.png, auroc.png.", markup=False)
 
 
 def _words(text: str) -> list[str]:
@@ -148,9 +152,9 @@ def _vector(path: Path) -> list[float]:
     import json
 
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        vector = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise OptionError(f"The steering vector must be a readable JSON file. Got {str(path)!r}: {error}.") from None
-    if not isinstance(found, list) or not all(isinstance(x, int | float) and not isinstance(x, bool) for x in found):
+    if not isinstance(vector, list) or not all(isinstance(x, int | float) and not isinstance(x, bool) for x in vector):
         raise OptionError.of("vector", "a JSON list of numbers", str(path))
-    return [float(number) for number in found]
+    return [float(number) for number in vector]

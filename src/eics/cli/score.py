@@ -1,4 +1,4 @@
-"""`eics score`."""
+"""`eics score`: prompts on a circuit of a model, or an explicit linear circuit."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,46 +19,55 @@ if TYPE_CHECKING:
 @click.option(
     "--circuit",
     required=True,
-    help="Circuit file (see `eics circuit`) or a bundled one's name; without --model an explicit one (.safetensors).",
+    help="Circuit file (see `eics circuit`) or the name of a bundled one; without --model an explicit one "
+    "(.safetensors).",
 )
 @click.option("--prompt", "texts", multiple=True, help="Prompt text; repeatable.")
 @click.option(
     "--prompts",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Prompts, one JSON object a line; or the name of bundled ones: people, people-withheld, induction.",
+    help="Prompts, one JSON object per line; or the name of bundled prompts: people, people-withheld, induction.",
 )
 @click.option(
     "--preset",
     type=click.Choice([*PRESETS, "both"]),
     default="paper",
     show_default=True,
-    help="Options to start from; 'both' gives two records a prompt from one forward pass.",
+    help="Options to start from; 'both' gives two records per prompt from one forward pass.",
 )
 @scoring_options
 @click.option(
     "--calibration",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="From `eics calibrate`, of the same model, circuit and options: its alpha, percentiles, its means off the "
-    "circuit with --residual propagated.",
+    help="From `eics calibrate`, for the same model, circuit and options: provides alpha, percentiles and the means "
+    "off the circuit for --residual propagated.",
 )
 @click.option("--tokens", help="Token ids for --readout tokens, separated by commas.")
 @click.option("--answer", type=int, help="Position of the answer, from the end if negative.  [default: last token]")
 @click.option(
-    "--dtype", type=click.Choice(["float32", "float64", "bfloat16"]), help="Of the model.  [default: float32]"
+    "--dtype", type=click.Choice(["float32", "float64", "bfloat16"]), help="Precision of the model.  [default: float32]"
 )
-@click.option("--device", help="Of the model, as torch names it.  [default: cpu]")
-@click.option("--batch-size", type=click.IntRange(min=1), default=8, show_default=True, help="Prompts in a pass.")
-@click.option("--trust-remote-code", is_flag=True, help="Allow a model's own code from a hub to run.")
+@click.option("--device", help="Device of the model, as torch names it.  [default: cpu]")
+@click.option(
+    "--batch-size", type=click.IntRange(min=1), default=8, show_default=True, help="Prompts per forward pass."
+)
+@click.option("--trust-remote-code", is_flag=True, help="Allow code that comes with a hub model to run.")
 @click.option("--curve", is_flag=True, default=None, help="Keep dEI(alpha) and its zeros in the record.")
 @click.option(
     "--laplacian", is_flag=True, default=None, help="Keep kernel dimension, lambda2, spectral gap, projection distance."
 )
 @click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Records: .jsonl (as it goes) or .parquet."
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Records: .jsonl (written as they are made) or .parquet.",
 )
 @click.option("--picture", type=click.Path(dir_okay=False, path_type=Path), help="Figure: .png, .pdf or .svg.")
-@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Page to look at: .html.")
-@click.option("--resume", is_flag=True, help="Keep the records in --out (.jsonl) and score only what is missing.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Interactive page: .html.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Continue an interrupted run: keep the records in --out (.jsonl), score only the missing prompts.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON lines instead of a table.")
 @click.option("--quiet", is_flag=True, help="Print nothing.")
 def score(
@@ -72,10 +81,10 @@ def score(
 ) -> None:
     """Scores prompts on a circuit of a model, or an explicit linear circuit.
 
-    Prints a table of the score, its components and what makes the inconsistency of each prompt; of a single prompt
-    also a bar for each of the worst edges.
+    Prints a table of the score, its components and the main causes of inconsistency for each prompt; for a single
+    prompt also a bar for each of the worst edges.
     """
-    where = {name: given.pop(name) for name in _ABOUT_MODEL}
+    where = {name: given.pop(name) for name in _NOT_OPTIONS}
     runs = chosen_options(preset, given)
     if out is not None:
         from eics.scoring.records import check_path
@@ -105,11 +114,11 @@ def score(
 
 
 def _explicit(runs: "dict[str, Options]", where: dict[str, Any], out: Path | None) -> "dict[str, Scores]":
-    """An explicit circuit has its activations already: no model, no prompts."""
+    """Scores an explicit circuit, which has its activations already: no model, no prompts."""
     if where["texts"] or where["prompts"]:
         raise OptionError("Prompts need a --model to run on; an explicit circuit has its activations already.")
     if where["calibration"]:
-        raise OptionError("A calibration needs a --model; an explicit circuit has no prompts to be calibrated on.")
+        raise OptionError("A calibration needs a --model; an explicit circuit has no prompts to calibrate on.")
     if out is not None and out.resolve() == Path(where["circuit"]).resolve():
         raise OptionError("--out must not be the circuit file itself.")
     from eics.linearized.explicit_file import load_linear
@@ -124,10 +133,10 @@ def _explicit(runs: "dict[str, Options]", where: dict[str, Any], out: Path | Non
 
 
 def together(scored: "dict[str, Scores]") -> "Scores":
-    """Records in input order: both presets' records of a prompt stand together."""
+    """Records in input order, with the records of both presets for a prompt next to each other."""
     from eics.scoring.result import Scores
 
-    return Scores(one for prompt in zip(*scored.values(), strict=True) for one in prompt)
+    return Scores(score for of_prompt in zip(*scored.values(), strict=True) for score in of_prompt)
 
 
 def _show(scored: "dict[str, Scores]", as_json: bool) -> None:
@@ -148,7 +157,7 @@ def _show(scored: "dict[str, Scores]", as_json: bool) -> None:
             screen.print(f"- {sentence}", markup=False)
 
 
-_ABOUT_MODEL = (
+_NOT_OPTIONS = (
     "model", "circuit", "texts", "prompts", "tokens", "answer", "dtype", "device", "batch_size", "trust_remote_code",
     "resume", "calibration",
 )  # fmt: skip

@@ -52,12 +52,12 @@ def faithfulness_table(measured: "Faithfulness", title: str) -> "Table":
 
 def damage_table(summary: "Summary") -> "Table":
     """What the strongest dose of each kind does to the main measures, on the circuit and outside it."""
-    from eics.studies.damage.words import SAID
+    from eics.studies.damage.words import REPORTED
 
     title = "Change from undamaged (AUROC) at the strongest dose"
     table = _table("measure", "kind", "dose", "circuit", "outside", title=title)
     for measure in summary.measures:
-        for kind in summary.kinds if measure.column.split(".")[-1] in SAID else ():
+        for kind in summary.kinds if measure.column.split(".")[-1] in REPORTED else ():
             on, off = (summary.curve(measure.column, kind, where)[-1:] for where in ("circuit", "outside"))
             cells = [f"{point.change.value:+.3g} ({point.auroc.value:.2f})" for point in (*on, *off)]
             if on:

@@ -36,23 +36,6 @@ def write_records(scores: Iterable[Score] | Score, path: str | Path) -> None:
     (_write_jsonl if path.suffix == ".jsonl" else _write_parquet)(scores, path)
 
 
-def append_record(scores: Iterable[Score], path: Path) -> None:
-    """Appends results to a JSON lines file."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write("".join(to_line(score) + "\n" for score in scores))
-
-
-def drop_half_line(out: Path) -> None:
-    """Repairs the end of a JSON lines file: a run that was killed while writing leaves half a line there."""
-    lines = out.read_text(encoding="utf-8").splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n"):
-        try:
-            json.loads(lines[-1])
-            out.write_text("".join(lines) + "\n", encoding="utf-8")
-        except json.JSONDecodeError:
-            out.write_text("".join(lines[:-1]), encoding="utf-8")
-
-
 def check_path(path: Path) -> None:
     """Raises an error, before any work is done, for a path that records cannot be written to."""
     if path.suffix not in (".jsonl", ".parquet"):

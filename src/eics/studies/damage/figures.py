@@ -1,55 +1,47 @@
-"""Figures of a run: dose-response and AUROC by strength, a row for each measure, a column for each kind."""
+"""Figures of a damage run: dose-response and AUROC over strength, one row per measure and one column per kind."""
 
 from collections.abc import Callable
 from typing import Any
 
 from eics.studies.damage.plan import CIRCUIT, OUTSIDE
 from eics.studies.damage.summary import Point, Summary
-from eics.studies.discovery.faithfulness import Interval
+from eics.studies.statistics import Interval
 
 _STYLES = {CIRCUIT: ("#D55E00", "o", "on the circuit"), OUTSIDE: ("#0072B2", "s", "equal damage outside")}
 _SHOWN = ("eics", "c_sh", "propagated", "max_probability", "activation_norm")
 
 
 def dose_figure(summary: Summary) -> Any:
-    """Mean change from undamaged over strength, with 95% intervals over prompts."""
+    """Mean change from the undamaged run over strength, with 95% intervals over prompts."""
     return _grid(summary, lambda point: point.change, 0.0, "Change from the undamaged run")
 
 
 def auroc_figure(summary: Summary) -> Any:
-    """Damaged against undamaged runs, by strength."""
+    """AUROC of damaged against undamaged runs over strength."""
     return _grid(summary, lambda point: point.auroc, 0.5, "AUROC of damaged against undamaged")
 
 
 def _grid(summary: Summary, pick: Callable[[Point], Interval], level: float, title: str) -> Any:
     from matplotlib.figure import Figure
-    from matplotlib.ticker import NullLocator
 
     rows = [m for m in summary.measures if m.column.split(".")[-1] in _SHOWN]
-    kinds = summary.kinds
-    height, width = max(1, len(rows)), max(1, len(kinds))
+    height, width = max(1, len(rows)), max(1, len(summary.kinds))
     inches = 2.6 * width + 1.6, 1.6 * height + 1.4
-    figure = Figure(figsize=inches)  # margins by hand: a solver takes seconds on so many axes
+    figure = Figure(figsize=inches)  # margins by hand: a layout solver takes seconds for this many axes
     margins = {"left": 1.2 / inches[0], "right": 1 - 0.2 / inches[0], "top": 1 - 0.7 / inches[1]}
     spaces = margins | {"bottom": 0.8 / inches[1], "hspace": 0.3, "wspace": 0.08}
     grid = figure.subplots(height, width, squeeze=False, sharey="row", gridspec_kw=spaces)
-    doses = list(summary.settings["strengths"])
     for row, measure in enumerate(rows):
-        for column, kind in enumerate(kinds):
+        for column, kind in enumerate(summary.kinds):
             axes = grid[row][column]
             axes.axhline(level, color="0.6", linewidth=0.8)
-            for place, (colour, marker, label) in _STYLES.items():
-                _line(axes, summary.curve(measure.column, kind, place), pick, colour, marker, label)
-            axes.set_xscale("log")
-            axes.set_xticks(doses, [f"{dose:g}" for dose in doses] if row == height - 1 else [""] * len(doses))
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.tick_params(labelsize=7)
+            for place, style in _STYLES.items():
+                _draw_curve(axes, summary.curve(measure.column, kind, place), pick, *style)
+            _label_strengths(axes, summary.settings["strengths"], is_last=row == height - 1)
             if row == 0:
                 axes.set_title(kind, fontsize=10)
-            if row == height - 1:
-                axes.set_xlabel("strength", fontsize=8)
         low, high = grid[row][0].get_ylim()
-        if high - low < 1e-9:  # nothing moved: no axis of rounding errors
+        if high - low < 1e-9:  # nothing moved: do not magnify rounding errors
             grid[row][0].set_ylim(level - 1, level + 1)
         grid[row][0].set_ylabel(measure.label.replace(", ", ",\n"), fontsize=8)
     figure.suptitle(f"{title}: {summary.settings['circuit']['name']}, {summary.prompts} prompts", fontsize=11)
@@ -59,7 +51,18 @@ def _grid(summary: Summary, pick: Callable[[Point], Interval], level: float, tit
     return figure
 
 
-def _line(
+def _label_strengths(axes: Any, strengths: list[float], *, is_last: bool) -> None:
+    from matplotlib.ticker import NullLocator
+
+    axes.set_xscale("log")
+    axes.set_xticks(strengths, [f"{strength:g}" if is_last else "" for strength in strengths])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.tick_params(labelsize=7)
+    if is_last:
+        axes.set_xlabel("strength", fontsize=8)
+
+
+def _draw_curve(
     axes: Any, points: list[Point], pick: Callable[[Point], Interval], colour: str, marker: str, label: str
 ) -> None:
     if not points:

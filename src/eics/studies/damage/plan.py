@@ -1,8 +1,8 @@
 """What is damaged: which nodes of the circuit, how, and the equal damage outside it.
 
-Nodes are damaged one at a time. A node outside the circuit stands beside each damaged node: of the same kind, near in
-layer, with writes of about the same size. For noise and steering vectors equal means the very same vector, entering the
-stream at the other node; for ablation and patching, which take their size from the node's own write, the same strength.
+Nodes are damaged one at a time. Each damaged node has partners outside the circuit: nodes of the same kind, in a nearby
+layer, with writes of similar size. For noise and steering, equal damage is the very same vector, added to the residual
+stream at the partner; for ablation and patching, whose size comes from the node's own write, it is the same strength.
 """
 
 import math
@@ -18,12 +18,12 @@ from eics.transformer.interventions import KINDS
 
 CIRCUIT, OUTSIDE, NONE = "circuit", "outside", "none"
 GRADED = ("noise", "steer")
-"""Kinds that take strengths above 1: the others go towards something and arrive at 1."""
+"""Kinds that allow strengths above 1; the others move a write towards a target and reach it at 1."""
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One node damaged one way. `like` is the circuit's node to whose damage this, outside, is the equal."""
+    """One node damaged in one way. Outside the circuit, `like` is the circuit node whose damage this one equals."""
 
     kind: str
     strength: float
@@ -33,13 +33,12 @@ class Damage:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What tells it from others."""
         return (self.kind, self.strength, self.node, self.place, self.like)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All damage that every prompt gets; `partners` are the nodes outside for each damaged node."""
+    """All damage that is done to every prompt; `partners` are the nodes outside the circuit for each damaged node."""
 
     kinds: tuple[str, ...]
     strengths: tuple[float, ...]
@@ -48,65 +47,64 @@ class Plan:
     seed: int
 
     def damages(self) -> Iterator[Damage]:
-        """Weakest first, so that a run that is stopped has something of every node."""
+        """Weakest first, so that an interrupted run has rows for every node."""
         for strength in self.strengths:
             for kind in self.kinds:
                 if strength > 1 and kind not in GRADED:
                     continue
-                for node, outside in self.partners.items():
+                for node, partners in self.partners.items():
                     yield Damage(kind, strength, node)
-                    yield from (Damage(kind, strength, other, OUTSIDE, node) for other in outside)
+                    yield from (Damage(kind, strength, partner, OUTSIDE, node) for partner in partners)
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """Every node that is ever damaged."""
-        return tuple(dict.fromkeys([*self.partners, *(other for some in self.partners.values() for other in some)]))
+        return tuple(dict.fromkeys([*self.partners, *(p for partners in self.partners.values() for p in partners)]))
 
     def to_record(self) -> dict[str, Any]:
         """JSON types only."""
         return {
             "kinds": list(self.kinds),
             "strengths": list(self.strengths),
-            "partners": {node: list(outside) for node, outside in self.partners.items()},
+            "partners": {node: list(partners) for node, partners in self.partners.items()},
             "at": self.at if isinstance(self.at, str) else list(self.at),
             "damage_seed": self.seed,
         }
 
 
 def check_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
-    """Known kinds, each once."""
-    found = tuple(dict.fromkeys(kinds))
-    if isinstance(kinds, str) or not found or any(kind not in KINDS for kind in found):
+    """The kinds of damage, each once."""
+    unique = tuple(dict.fromkeys(kinds))
+    if isinstance(kinds, str) or not unique or any(kind not in KINDS for kind in unique):
         raise OptionError.of("kinds", f"some of {', '.join(KINDS)}", kinds)
-    return found
+    return unique
 
 
 def check_strengths(strengths: Sequence[float], kinds: Sequence[str]) -> tuple[float, ...]:
-    """Ascending, without 0, which is the undamaged run."""
+    """The strengths in ascending order, without 0, which is the undamaged run."""
     numbers = [float(s) for s in strengths if isinstance(s, int | float) and not isinstance(s, bool)]
     if len(numbers) != len(strengths) or not all(0 <= number < math.inf for number in numbers):
         raise OptionError.of("strengths", "finite numbers >= 0", list(strengths))
-    found = tuple(sorted({number for number in numbers if number > 0}))
+    positive = tuple(sorted({number for number in numbers if number > 0}))
     for kind in kinds:
-        if not any(number <= 1 or kind in GRADED for number in found):
-            must = f"above 0, and for {kind} one of them at most 1, which goes all the way"
+        if not any(number <= 1 or kind in GRADED for number in positive):
+            must = f"above 0, and for {kind} one of them at most 1, its full strength"
             raise OptionError.of("strengths", must, list(strengths))
-    return found
+    return positive
 
 
 def choose_nodes(circuit: Circuit, wanted: int | str | Sequence[str], seed: int) -> tuple[str, ...]:
-    """So many of the circuit's nodes, drawn by seed; `all`; or those named.
+    """A number of the circuit's nodes, drawn with the seed; `all`; or the nodes named.
 
-    Only nodes with parents are drawn: the write of a source is taken as it comes, so no residual can point at it.
+    Only nodes with parents are drawn: no residual can point at a source, whose write is taken as given.
     """
-    able = [node for node in circuit.inner if Node.parse(node).kind is not Kind.LOGITS]
-    if wanted == "all":
-        return _some(able, circuit)
-    if isinstance(wanted, int) and not isinstance(wanted, bool):
-        if wanted < 1:
-            raise OptionError.of("nodes", "a whole number >= 1, 'all', or names of nodes", wanted)
-        order = np.random.default_rng(seed).permutation(len(able))[:wanted]
-        return _some([able[place] for place in sorted(order)], circuit)
+    eligible = [node for node in circuit.inner if Node.parse(node).kind is not Kind.LOGITS]
+    count = len(eligible) if wanted == "all" else wanted
+    if isinstance(count, int) and not isinstance(count, bool) and (count >= 1 or wanted == "all"):
+        if not eligible:
+            raise OptionError(f"The circuit must have a node with parents besides logits to damage. Got {circuit!r}.")
+        order = np.random.default_rng(seed).permutation(len(eligible))[:count]
+        return tuple(eligible[index] for index in sorted(order))
     if isinstance(wanted, str | int) or not wanted:
         raise OptionError.of("nodes", "a whole number >= 1, 'all', or names of nodes", wanted)
     names = tuple(dict.fromkeys(wanted))
@@ -116,27 +114,21 @@ def choose_nodes(circuit: Circuit, wanted: int | str | Sequence[str], seed: int)
     return names
 
 
-def _some(nodes: Sequence[str], circuit: Circuit) -> tuple[str, ...]:
-    if not nodes:
-        raise OptionError(f"The circuit must have a node with parents beside logits. {circuit!r} has none to damage.")
-    return tuple(nodes)
-
-
 def choose_partners(
     nodes: Sequence[str], circuit: Circuit, norms: Mapping[str, float], count: int
 ) -> dict[str, tuple[str, ...]]:
-    """For each node the nearest nodes outside the circuit: layers apart, plus doublings between the sizes of writes.
+    """For each node, the nearest nodes outside the circuit: layers apart plus |log2| of the ratio of their write norms.
 
-    `norms` has the size of every node's write. A node may stand beside several; `input` has none of its kind.
+    `norms` has the size of every node's write. A node may be the partner of several; `input` has no partner.
     """
     inside = set(circuit.order)
-    found = {}
+    partners = {}
     for name in nodes:
         node = Node.parse(name)
-        others = [other for other in map(Node.parse, norms) if other.kind is node.kind and other.name not in inside]
-        distance = {other.name: _distance(node, other, norms) for other in others}
-        found[name] = tuple(sorted(distance, key=lambda other: (distance[other], other))[:count])
-    return found
+        candidates = [c for c in map(Node.parse, norms) if c.kind is node.kind and c.name not in inside]
+        distance = {candidate.name: _distance(node, candidate, norms) for candidate in candidates}
+        partners[name] = tuple(sorted(distance, key=lambda candidate: (distance[candidate], candidate))[:count])
+    return partners
 
 
 def _distance(node: Node, other: Node, norms: Mapping[str, float]) -> float:

@@ -1,35 +1,39 @@
-"""From rows to curves: what damage does to each measure, on the circuit and outside it, with intervals over prompts.
+"""From rows to curves: what damage does to each measure, on and outside the circuit, with intervals over prompts.
 
-For one kind, strength and place, x_pn is a measure on prompt p with node n damaged and x_p the same undamaged:
+For one kind, strength and place, let x_pn be a measure on prompt p with node n damaged, and x_p the same undamaged:
 
     change   mean of x_pn - x_p
     auroc    probability that x_pn looks more damaged than x_q of any undamaged prompt q (ties count half)
     paired   the same against the prompt's own undamaged run, x_p
 
-Which way looks damaged is fixed beforehand (scores fall, residuals rise): an AUROC below 0.5 is a measure that goes the
-wrong way. Intervals resample prompts, with all their damages; the nodes are those that were damaged.
+Which direction looks damaged is fixed in advance (scores fall, residuals rise), so that an AUROC below 0.5 is a measure
+that moves the wrong way. Intervals resample prompts with all their damages; the damaged nodes are not resampled.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eics.studies.damage.measures import RANKS, Measure, chance, measures
 from eics.studies.damage.plan import CIRCUIT, NONE, OUTSIDE
-from eics.studies.discovery.faithfulness import Interval
+from eics.studies.statistics import Interval, Numbers, resampled_counts, wins
 
-Numbers = NDArray[np.float64]
 RESAMPLES = 1000
-LEVEL = 0.95
+
+Cell = tuple[str, float, str]
+"""Kind, strength and place."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A measure under one kind of damage at one strength and place; `difference` is the change less that outside."""
+    """A measure under one kind of damage at one strength and place.
+
+    `difference` is the change less the change under equal damage outside the circuit.
+    """
 
     measure: str
     kind: str
@@ -44,7 +48,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Rank:
-    """How often the damaged node comes first in a ranking, and its mean reciprocal rank; what chance gives beside."""
+    """How often the damaged node ranks first, and its mean reciprocal rank, beside the values expected by chance."""
 
     configuration: str
     ranking: str
@@ -58,9 +62,9 @@ class Rank:
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything that a run says, from its rows alone.
+    """Everything that follows from the rows of a run.
 
-    `sizes` has, by kind, the median size of a change outside the circuit over that of its equal on it.
+    `sizes` has, by kind, the median ratio of a change outside the circuit to the equal change on it.
     """
 
     settings: Mapping[str, Any]
@@ -78,32 +82,32 @@ class Summary:
 
     @property
     def configurations(self) -> tuple[str, ...]:
-        """Names of the presets."""
         return tuple(self.settings["configurations"])
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Kinds of damage with anything to show."""
+        """Kinds of damage that have points."""
         return tuple(kind for kind in self.settings["kinds"] if any(p.kind == kind for p in self.points))
 
     def to_record(self) -> dict[str, Any]:
         """JSON types only, without the rows."""
-        plain = {
+        return {
             "settings": dict(self.settings),
             "prompts": self.prompts,
             "failed": dict(self.failed),
             "sizes": dict(self.sizes),
+            "points": [_plain(point) for point in self.points],
+            "ranks": [_plain(rank) for rank in self.ranks],
         }
-        return plain | {"points": [_plain(p) for p in self.points], "ranks": [_plain(r) for r in self.ranks]}
 
     def to_markdown(self) -> str:
-        """Tables and plain words."""
+        """Sentences and tables."""
         from eics.studies.damage.words import markdown
 
         return markdown(self)
 
     def plot(self) -> Any:
-        """A matplotlib figure: change over strength, on the circuit and outside it."""
+        """A matplotlib figure of change over strength, on and outside the circuit."""
         from eics.studies.damage.figures import dose_figure
 
         return dose_figure(self)
@@ -114,148 +118,133 @@ def _plain(point: Point | Rank) -> dict[str, Any]:
 
 
 def summarize(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Summary:
-    """Curves, AUROCs and ranks of all measures that have numbers."""
+    """Curves, AUROCs and ranks of every measure that has numbers."""
     table = _Table(rows, int(settings["damage_seed"]))
-    wanted = measures(tuple(settings["configurations"]))
-    known = tuple(measure for measure in wanted if np.isfinite(table.calm(measure.column)).any())
-    points = [point for measure in known for point in table.points(measure)]
+    candidates = measures(tuple(settings["configurations"]))
+    measured = tuple(measure for measure in candidates if np.isfinite(table.undamaged(measure.column)).any())
+    points = [point for measure in measured for point in table.points(measure)]
     ranks = [rank for name in settings["configurations"] for column in RANKS for rank in table.ranks(name, column)]
-    failed: dict[str, int] = {}
-    for row in rows:
-        if row["status"] == "failed":
-            failed[str(row["reason"])] = failed.get(str(row["reason"]), 0) + 1
-    return Summary(settings, known, tuple(points), tuple(ranks), len(table.prompts), failed, table.sizes(), rows)
+    failed = dict(Counter(str(row["reason"]) for row in rows if row["status"] == "failed"))
+    return Summary(settings, measured, tuple(points), tuple(ranks), len(table.prompts), failed, table.sizes(), rows)
 
 
 class _Table:
-    """Rows as arrays: prompts down, damaged nodes across, nan where there is nothing."""
+    """Rows as arrays of prompts by damaged nodes; nan where a row is missing or failed."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], seed: int) -> None:
-        good = [row for row in rows if row["status"] == "ok"]
-        undamaged = {row["id"]: row for row in good if row["kind"] == NONE}
+        succeeded = [row for row in rows if row["status"] == "ok"]
+        undamaged = {row["id"]: row for row in succeeded if row["kind"] == NONE}
         self.prompts = list(undamaged)
-        self.undamaged = [undamaged[name] for name in self.prompts]
-        place = {name: number for number, name in enumerate(self.prompts)}
-        self.cells: dict[tuple[str, float, str], dict[tuple[int, Any], Mapping[str, Any]]] = {}
-        for row in good:
-            if row["kind"] != NONE and row["id"] in place:
-                cell = self.cells.setdefault((row["kind"], row["strength"], row["place"]), {})
-                cell[place[row["id"]], (row["node"], row["like"])] = row
-        self.cells = dict(sorted(self.cells.items()))
+        self.undamaged_rows = list(undamaged.values())
+        index = {prompt: number for number, prompt in enumerate(self.prompts)}
+        cells: dict[Cell, dict[tuple[int, Any], Mapping[str, Any]]] = {}
+        for row in succeeded:
+            if row["kind"] != NONE and row["id"] in index:
+                cell = cells.setdefault((row["kind"], row["strength"], row["place"]), {})
+                cell[index[row["id"]], (row["node"], row["like"])] = row
+        self.cells = dict(sorted(cells.items()))
         self.seed = seed
 
     @cached_property
     def weights(self) -> Numbers:
         """How often each prompt is drawn in each resample, (resamples, prompts)."""
         draw = np.random.default_rng([self.seed, 1])
-        size = len(self.prompts)
-        found: Numbers = draw.multinomial(size, np.full(size, 1 / size), size=RESAMPLES).astype(float)
-        return found
+        return resampled_counts(len(self.prompts), RESAMPLES, draw, multinomial=True)
 
-    def calm(self, column: str) -> Numbers:
-        """The measure undamaged, (P,)."""
-        return np.array([_number(row.get(column)) for row in self.undamaged])
+    def undamaged(self, column: str) -> Numbers:
+        """A column of the undamaged runs, (P,)."""
+        return np.array([_number(row.get(column)) for row in self.undamaged_rows])
 
-    def damaged(self, cell: tuple[str, float, str], column: str) -> Numbers:
-        """The measure with each node damaged, (P, N)."""
+    def damaged(self, cell: Cell, column: str) -> Numbers:
+        """A column with each node damaged, (P, N)."""
         rows = self.cells[cell]
         nodes = list(dict.fromkeys(node for _, node in rows))
-        found = np.full((len(self.prompts), len(nodes)), np.nan)
+        values = np.full((len(self.prompts), len(nodes)), np.nan)
         for (prompt, node), row in rows.items():
-            found[prompt, nodes.index(node)] = _number(row.get(column))
-        return found
+            values[prompt, nodes.index(node)] = _number(row.get(column))
+        return values
 
     def points(self, measure: Measure) -> list[Point]:
-        """All cells of one measure."""
-        calm = self.calm(measure.column)
-        changes = {cell: self.damaged(cell, measure.column) - calm[:, None] for cell in self.cells}
-        found = []
+        """One measure in all cells."""
+        undamaged = self.undamaged(measure.column)
+        changes = {cell: self.damaged(cell, measure.column) - undamaged[:, None] for cell in self.cells}
+        points = []
         for cell, change in changes.items():
             if not np.isfinite(change).any():
                 continue
             outside = changes.get((*cell[:2], OUTSIDE)) if cell[2] == CIRCUIT else None
-            found.append(
+            points.append(
                 Point(
                     measure.column,
                     *cell,
-                    undamaged=float(np.nanmean(calm)),
+                    undamaged=float(np.nanmean(undamaged)),
                     change=self.mean(change),
-                    auroc=self.auroc(measure.sign * (change + calm[:, None]), measure.sign * calm),
-                    paired=self.mean(_wins((measure.sign * change).ravel(), np.zeros(1)).reshape(change.shape)),
+                    auroc=self.auroc(measure.sign * (change + undamaged[:, None]), measure.sign * undamaged),
+                    paired=self.mean(wins(measure.sign * change, np.zeros(1))),
                     difference=None if outside is None else self.difference(change, outside),
                 )
             )
-        return found
+        return points
 
     def mean(self, values: Numbers) -> Interval:
         """Over prompts and nodes, (P, N)."""
-        sums, counts = np.nansum(values, axis=1), np.isfinite(values).sum(axis=1)
-        return self.interval(sums.sum() / counts.sum(), _divide(self.weights @ sums, self.weights @ counts))
+        return _interval(*self._means(values))
 
-    def difference(self, one: Numbers, two: Numbers) -> Interval | None:
-        """Of two means, over the same prompts."""
-        if not np.isfinite(two).any():
+    def difference(self, inside: Numbers, outside: Numbers) -> Interval | None:
+        """Difference of two means over the same resampled prompts."""
+        if not np.isfinite(outside).any():
             return None
-        parts = [(np.nansum(v, axis=1), np.isfinite(v).sum(axis=1)) for v in (one, two)]
-        value = parts[0][0].sum() / parts[0][1].sum() - parts[1][0].sum() / parts[1][1].sum()
-        spread = [_divide(self.weights @ sums, self.weights @ counts) for sums, counts in parts]
-        return self.interval(value, spread[0] - spread[1])
+        (value, samples), (less, less_samples) = self._means(inside), self._means(outside)
+        return _interval(value - less, samples - less_samples)
 
-    def auroc(self, damaged: Numbers, calm: Numbers) -> Interval:
-        """Damaged runs against all undamaged ones; larger looks damaged."""
-        wins = np.zeros((len(calm), len(calm)))  # (P, Q), node by node: all at once would not fit for many prompts
+    def _means(self, values: Numbers) -> tuple[float, Numbers]:
+        sums, counts = np.nansum(values, axis=1), np.isfinite(values).sum(axis=1)
+        return sums.sum() / counts.sum(), _divide(self.weights @ sums, self.weights @ counts)
+
+    def auroc(self, damaged: Numbers, undamaged: Numbers) -> Interval:
+        """Damaged runs, (P, N), against all undamaged ones, (Q,); a larger value looks damaged."""
+        won = np.zeros((len(undamaged), len(undamaged)))  # (P, Q), summed node by node to bound memory
         for column in damaged.T:
-            wins += np.nan_to_num(_wins(column, calm))
-        counts, known = np.isfinite(damaged).sum(axis=1), np.isfinite(calm).astype(float)
-        spread = ((self.weights @ wins) * self.weights).sum(axis=1)
-        pairs = (self.weights @ counts) * (self.weights @ known)
-        return self.interval(wins.sum() / (counts.sum() * known.sum()), _divide(spread, pairs))
+            won += np.nan_to_num(wins(column[:, None], undamaged[None, :]))
+        counts, usable = np.isfinite(damaged).sum(axis=1), np.isfinite(undamaged).astype(float)
+        resampled = ((self.weights @ won) * self.weights).sum(axis=1)
+        pairs = (self.weights @ counts) * (self.weights @ usable)
+        return _interval(won.sum() / (counts.sum() * usable.sum()), _divide(resampled, pairs))
 
     def ranks(self, configuration: str, column: str) -> list[Rank]:
         """One ranking in all cells on the circuit."""
-        found = []
+        results = []
         for cell in self.cells:
             ranks = self.damaged(cell, f"{configuration}.{column}")
-            if cell[2] != CIRCUIT or not np.isfinite(ranks).any():
+            ranked = np.isfinite(ranks)
+            if cell[2] != CIRCUIT or not ranked.any():
                 continue
             by_edge = column.startswith("rank_edge")
             total = self.damaged(cell, f"{configuration}.{'edges' if by_edge else 'nodes'}")
-            ours = self.damaged(cell, f"{configuration}.touching") if by_edge else np.ones_like(total)
-            known = np.isfinite(ranks)
-            pairs = zip(total[known].tolist(), ours[known].tolist(), strict=True)
-            by_chance = np.array([chance(int(m), int(k)) for m, k in pairs]).mean(axis=0)
-            first = np.where(known, (ranks == 1).astype(float), np.nan)
-            found.append(
-                Rank(
-                    configuration,
-                    column.removeprefix("rank_"),
-                    cell[0],
-                    cell[1],
-                    self.mean(1 / ranks),
-                    self.mean(first),
-                    *by_chance.tolist(),
-                )
+            candidates = self.damaged(cell, f"{configuration}.touching") if by_edge else np.ones_like(total)
+            counts = zip(total[ranked].tolist(), candidates[ranked].tolist(), strict=True)
+            by_chance = np.array([chance(int(n), int(k)) for n, k in counts]).mean(axis=0)
+            first = np.where(ranked, (ranks == 1).astype(float), np.nan)
+            intervals = self.mean(1 / ranks), self.mean(first)
+            results.append(
+                Rank(configuration, column.removeprefix("rank_"), *cell[:2], *intervals, *by_chance.tolist())
             )
-        return found
+        return results
 
     def sizes(self) -> dict[str, float]:
-        """By kind, the median of a change outside over its equal on the circuit."""
-        found: dict[str, list[float]] = {}
+        """By kind, the median ratio of a change outside the circuit to the equal change on it."""
+        ratios: dict[str, list[float]] = {}
         for (kind, strength, place), rows in self.cells.items():
             inside = self.cells.get((kind, strength, CIRCUIT), {})
             for (prompt, (_, like)), row in rows.items():
                 equal = inside.get((prompt, (like, None)))
                 if place == OUTSIDE and equal and equal.get("change_norm") and row.get("change_norm") is not None:
-                    found.setdefault(kind, []).append(row["change_norm"] / equal["change_norm"])
-        return {kind: float(np.median(ratios)) for kind, ratios in found.items()}
+                    ratios.setdefault(kind, []).append(row["change_norm"] / equal["change_norm"])
+        return {kind: float(np.median(values)) for kind, values in ratios.items()}
 
-    def interval(self, value: float, spread: Numbers) -> Interval:
-        """The value with its quantiles over resamples."""
-        usable = spread[np.isfinite(spread)]
-        if not usable.size:
-            return Interval(float(value), float(value), float(value))
-        low, high = np.quantile(usable, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        return Interval(float(value), float(low), float(high))
+
+def _interval(value: float, samples: Numbers) -> Interval:
+    return Interval.of(value, samples, without_samples=float(value))
 
 
 def _number(value: Any) -> float:
@@ -263,12 +252,5 @@ def _number(value: Any) -> float:
 
 
 def _divide(a: Numbers, b: Numbers) -> Numbers:
-    found: Numbers = np.divide(a, b, out=np.full_like(a, np.nan), where=b > 0)
-    return found
-
-
-def _wins(damaged: Numbers, calm: Numbers) -> Numbers:
-    """1 where damaged is above calm, 1/2 where equal; nan where either is missing. (P,) and (Q,): (P, Q)."""
-    one, two = damaged[:, None], calm[None, :]
-    found: Numbers = (one > two) + 0.5 * (one == two)
-    return np.where(np.isfinite(one) & np.isfinite(two), found, np.nan)
+    quotient: Numbers = np.divide(a, b, out=np.full_like(a, np.nan), where=b > 0)
+    return quotient

@@ -1,11 +1,11 @@
-"""Is a circuit worth scoring? The model's metric with everything off the circuit ablated, over the full model's.
+"""Faithfulness: how much of the model's metric remains when everything outside the circuit is ablated.
 
     faithfulness f = (M(circuit) - M(nothing)) / (M(full) - M(nothing))
 
-with M the metric's mean over prompts and `nothing` the model with every edge ablated. Over circuits of growing size, as
-shares k of all edges, the curve has two areas (Mueller et al. 2025, MIB): CPR, the area under f (more is better: which
-components help), and CMD, the area between f and 1 (less is better: does the circuit do what the model does). Both by
-the trapezoid rule in k. Intervals come from resampling prompts.
+with M the metric's mean over prompts and `nothing` the model with every edge ablated. Over circuits of growing size,
+measured as the share k of all edges, the curve has two areas (Mueller et al. 2025, MIB): CPR, the area under f (higher
+is better: which components help), and CMD, the area between f and 1 (lower is better: does the circuit do what the
+model does). Both use the trapezoid rule in k. Intervals come from resampling prompts.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.integrate import trapezoid
 
 from eics.circuits.graph import Circuit
@@ -25,32 +24,18 @@ from eics.studies.discovery.full_graph import FullGraph
 from eics.studies.discovery.metrics import measure
 from eics.studies.discovery.reference import Writes, mean_writes
 from eics.studies.discovery.task import Task, targets
+from eics.studies.statistics import Interval, Numbers, resampled_indices
 from eics.transformer.forward import run
 
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""The sizes of MIB's curve."""
+"""The circuit sizes of MIB's curve."""
 
 _RESAMPLES = 2000
-_LEVEL = 0.95
-
-Numbers = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A number with its bootstrap interval over prompts."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
 
 
 @dataclass(frozen=True)
 class Point:
-    """One circuit: how many edges, as a share of all, and its faithfulness."""
+    """One circuit: its number of edges, their share of all edges, and its faithfulness."""
 
     name: str
     edges: int
@@ -60,9 +45,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """A curve of faithfulness over circuits, with its two areas where there is more than one circuit.
+    """Faithfulness over circuits, with the two areas if there is more than one circuit.
 
-    `full` and `empty` are the metric's means with everything live and with everything ablated.
+    `full` and `empty` are the metric's means with nothing and with everything ablated.
     """
 
     points: tuple[Point, ...]
@@ -91,13 +76,13 @@ def faithfulness(
     seed: int = 0,
     tick: Callable[[int], None] = lambda _: None,
 ) -> Faithfulness:
-    """Runs every circuit by itself on every prompt of the task; `ablation` says what the rest carries."""
+    """Runs every circuit by itself on every prompt of the task; `ablation` says what replaces all other edges."""
     task.check(metric, ablation)
     for circuit in circuits.values():
         model.check_circuit(circuit)
         if circuit.positions:
             raise CircuitError(
-                "A circuit must have whole nodes to be run by itself. Some of its positions are left out at "
+                "A circuit must have whole nodes to be run by itself. Got one restricted to some positions at "
                 f"{next(iter(circuit.positions))!r}: remove its positions."
             )
     values = _values(model, task, circuits, metric, ablation, batch_size, memory, tick)
@@ -105,26 +90,24 @@ def faithfulness(
     if np.isclose(full.mean(), empty.mean(), rtol=1e-5, atol=1e-7):
         raise OptionError(
             f"Ablating everything must change the metric. {metric} is {full.mean():.6g} either way on {task.name!r}: "
-            "take another ablation, or prompts that differ."
+            "use another ablation, or more varied prompts."
         )
     graph = FullGraph.of(model)
     counts = [int(graph.mask(circuit).sum()) for circuit in circuits.values()]
     shares = [count / graph.edges for count in counts]
-    draw = np.random.default_rng(seed)
-    samples = draw.integers(0, len(full), size=(_RESAMPLES, len(full)))
-    curves = _curve(full[samples], empty[samples], each[:, samples])  # (circuits, resamples)
+    drawn = resampled_indices(len(full), _RESAMPLES, np.random.default_rng(seed))
+    curves = _curve(full[drawn], empty[drawn], each[:, drawn])  # (circuits, resamples)
     curve = _curve(full, empty, each)
     points = tuple(
-        Point(name, count, share, _interval(value, spread))
-        for name, count, share, value, spread in zip(circuits, counts, shares, curve, curves, strict=True)
+        Point(name, count, share, Interval.of(value, samples))
+        for name, count, share, value, samples in zip(circuits, counts, shares, curve, curves, strict=True)
     )
     cpr = cmd = None
     if len(circuits) > 1:
         order = np.argsort(shares)
-        at = np.array(shares)[order]
-        cpr = _interval(trapezoid(curve[order], at), trapezoid(curves[order], at, axis=0))
-        away, aways = np.abs(1 - curve[order]), np.abs(1 - curves[order])
-        cmd = _interval(trapezoid(away, at), trapezoid(aways, at, axis=0))
+        x, y, samples = np.array(shares)[order], curve[order], curves[order]
+        cpr = Interval.of(trapezoid(y, x), trapezoid(samples, x, axis=0))
+        cmd = Interval.of(trapezoid(np.abs(1 - y), x), trapezoid(np.abs(1 - samples), x, axis=0))
     return Faithfulness(points, float(full.mean()), float(empty.mean()), len(full), cpr, cmd)
 
 
@@ -138,7 +121,7 @@ def _values(
     memory: float,
     tick: Callable[[int], None],
 ) -> Numbers:
-    """The metric by prompt, (2 + circuits, prompts): full model, nothing, each circuit."""
+    """The metric on each prompt, (2 + circuits, prompts): full model, everything ablated, each circuit."""
     graph = FullGraph.of(model)
     masks = [torch.zeros_like(graph.valid), *(graph.mask(circuit) for circuit in circuits.values())]
     columns = []
@@ -155,18 +138,15 @@ def _values(
                 ablated = means or Writes.of(clean).zero()
             aims = replace(targets(batch, model), full=clean.logits)
             logits = [clean.logits, *(circuit_logits(clean, ablated, graph, mask) for mask in masks)]
-            columns.append(torch.stack([measure(metric, one, aims) for one in logits]).double().cpu().numpy())
+            columns.append(
+                torch.stack([measure(metric, run_logits, aims) for run_logits in logits]).double().cpu().numpy()
+            )
             tick(len(batch))
     return np.concatenate(columns, axis=1)
 
 
 def _curve(full: Numbers, empty: Numbers, each: Numbers) -> Numbers:
-    """Faithfulness of each circuit, over the last axis's prompts."""
-    below = full.mean(axis=-1) - empty.mean(axis=-1)
-    curve: Numbers = (each.mean(axis=-1) - empty.mean(axis=-1)) / np.where(below == 0, np.nan, below)
+    """Faithfulness of each circuit, with prompts along the last axis."""
+    drop = full.mean(axis=-1) - empty.mean(axis=-1)
+    curve: Numbers = (each.mean(axis=-1) - empty.mean(axis=-1)) / np.where(drop == 0, np.nan, drop)
     return curve
-
-
-def _interval(value: float, samples: Numbers) -> Interval:
-    low, high = np.nanquantile(samples, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
-    return Interval(float(value), float(low), float(high))

@@ -1,63 +1,63 @@
-"""The findings as a figure: the propagated error beside the KL divergence, prompt by prompt; correlations as bars."""
+"""The findings as a figure: propagated error against KL divergence, prompt by prompt; correlations as bars."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from eics.studies.discovery.reference import ABLATIONS
+from eics.studies.run_folder import Row
 from eics.studies.tracking.analysis import OTHER, POOLED, TARGETS, OverPrompts
-from eics.studies.tracking.measure import Row
 from eics.studies.tracking.scores import SCORES
-from eics.studies.tracking.words import NAMES, WHAT
+from eics.studies.tracking.words import NAMES, TARGET_NAMES
 
 _COLOURS = {"corrupted": "#0072B2", "mean": "#D55E00", "zero": "#009E73"}  # Okabe-Ito
 _SHOWN = "propagated_mean"
 
 
-def tracking_figure(rows: Sequence[Row], found: Sequence[OverPrompts]) -> Any:
-    """Above a scatter for each task, below the pooled correlations with both targets."""
+def tracking_figure(rows: Sequence[Row], findings: Sequence[OverPrompts]) -> Any:
+    """A scatter plot for each task above the pooled correlations with both targets."""
     from matplotlib.figure import Figure
 
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     figure = Figure(figsize=(max(9.0, 3.6 * len(tasks)), 9.0), layout="constrained")
-    parts: Any = figure.subfigures(2, 1, height_ratios=[1.0, 1.5])
-    above, below = parts
+    subfigures: Any = figure.subfigures(2, 1, height_ratios=[1.0, 1.5])
+    above, below = subfigures
     for axes, task in zip(above.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
-        some = [row for row in rows if row["task"] == task and row["kind"] == "discovered"]
+        shown = [row for row in rows if row["task"] == task and row["kind"] == "discovered"]
         for ablation in ABLATIONS:
             axes.plot(
-                [row[_SHOWN] for row in some],
-                [row[f"kl_{ablation}"] for row in some],
+                [row[_SHOWN] for row in shown],
+                [row[f"kl_{ablation}"] for row in shown],
                 "o",
                 markersize=3.5,
                 color=_COLOURS[ablation],
                 label=f"{ablation} ablation",
             )
-        axes.set_title(f"{task}, {len(some)} prompts", fontsize=10, parse_math=False)
+        axes.set_title(f"{task}, {len(shown)} prompts", fontsize=10, parse_math=False)
         axes.set_xlabel(NAMES[_SHOWN], fontsize=9, parse_math=False)
         axes.set_ylabel("KL(model || circuit), nats", fontsize=9)
     above.axes[0].legend(frameon=False, fontsize=8)
     for axes, target in zip(below.subplots(1, 2, sharey=True), TARGETS, strict=True):
-        _bars(axes, [f for f in found if (f.task, f.circuit, f.target) == (POOLED, "discovered", target)], target)
+        _bars(axes, [f for f in findings if (f.task, f.circuit, f.target) == (POOLED, "discovered", target)], target)
     handles, labels = next((axes.get_legend_handles_labels() for axes in below.axes if axes.lines), ([], []))
     below.legend(handles, labels, frameon=False, fontsize=8, loc="outside lower center", ncols=len(labels) or 1)
     return figure
 
 
-def _bars(axes: Any, found: Sequence[OverPrompts], target: str) -> None:
-    names = [name for name in (*SCORES, "max_probability", "entropy", OTHER) if any(f.score == name for f in found)]
-    axes.set_title(f"With {WHAT[target]}: mean over tasks, 95% intervals", fontsize=10)
+def _bars(axes: Any, findings: Sequence[OverPrompts], target: str) -> None:
+    names = [name for name in (*SCORES, "max_probability", "entropy", OTHER) if any(f.score == name for f in findings)]
+    axes.set_title(f"With {TARGET_NAMES[target]}: mean over tasks, 95% intervals", fontsize=10)
     if not names:
-        axes.set_xlabel("known on too few prompts", fontsize=9)
+        axes.set_xlabel("defined on too few prompts", fontsize=9)
         return
     for shift, ablation in enumerate(ABLATIONS):
-        here = {f.score: f for f in found if f.ablation == ablation and f.raw.known}
+        by_score = {f.score: f for f in findings if f.ablation == ablation and f.raw.is_known}
         for row, name in enumerate(names):
-            if name in here:
-                raw, given, at = here[name].raw, here[name].given_other, row + 0.25 * (shift - 1)
-                axes.barh(at, raw.value, height=0.22, color=_COLOURS[ablation], alpha=0.75)
-                axes.plot([raw.low, raw.high], [at, at], color="0.2", linewidth=1.0)
-                if given.known:
-                    axes.plot([given.value], [at], "D", markersize=4, markerfacecolor="white", color="0.1")
+            if name in by_score:
+                raw, given, y = by_score[name].raw, by_score[name].given_other, row + 0.25 * (shift - 1)
+                axes.barh(y, raw.value, height=0.22, color=_COLOURS[ablation], alpha=0.75)
+                axes.plot([raw.low, raw.high], [y, y], color="0.2", linewidth=1.0)
+                if given.is_known:
+                    axes.plot([given.value], [y], "D", markersize=4, markerfacecolor="white", color="0.1")
     axes.plot(
         [], [], "D", markersize=4, markerfacecolor="white", color="0.1", label="given the confounds", linestyle=""
     )

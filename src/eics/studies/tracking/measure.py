@@ -1,13 +1,12 @@
-"""One row for each prompt and circuit: what ablation says of it, and what the scores say, from shared passes.
+"""One row per prompt and circuit: what ablation and the scores say about it, from shared passes.
 
-A row has the task, the prompt's number, group, length, entropy and max-probability; the circuit's name, kind, edges and
-overlap with the discovered one; the task's metric of the full model, and for each ablation of the model with everything
-ablated and of the circuit run by itself, with KL(full model || circuit); and the scores.
+A row has the task; the prompt's number, group, length, entropy and max-probability; the circuit's name, kind, edges and
+overlap with the discovered circuit; the task's metric for the full model and, under each ablation, for the fully
+ablated model and for the circuit run by itself, with KL(full model || circuit); and the scores.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,24 +22,25 @@ from eics.studies.discovery.full_graph import FullGraph
 from eics.studies.discovery.metrics import Targets, measure
 from eics.studies.discovery.reference import ABLATIONS, Writes, mean_writes
 from eics.studies.discovery.task import Pair, Task, targets
+from eics.studies.run_folder import Row
 from eics.studies.tracking.families import Member
-from eics.studies.tracking.scores import CHEAP, DEAR, Scorer
+from eics.studies.tracking.scores import CHEAP, EXPENSIVE, Scorer
 from eics.transformer.forward import ForwardState, run
 from eics.transformer.means import Means
 
-Row = dict[str, Any]
-Tick = Callable[[int], None]
+Key = tuple[str, int, str]
+"""Task, prompt and circuit of a row."""
 
 LEAST = 8
-"""Prompts of a task below which a rank correlation over prompts says nothing."""
+"""Fewest prompts of a task for which a rank correlation over prompts is computed."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A task with its family of circuits, and the prompts whose means stand in for what is ablated to its mean.
+    """A task with its family of circuits, and a reference task whose prompts give the means for mean ablation.
 
-    The first circuit, and one rewired and one random, are measured on every prompt; the others on the first
-    `family_prompts`. `dear` says whether EICS itself is computed for all circuits or for the first alone.
+    The first circuit, one rewired and one random circuit are measured on every prompt, the others only on the first
+    `family_prompts`. With `all_eics`, EICS itself is computed for all circuits, otherwise only for the first.
     """
 
     task: Task
@@ -48,35 +48,35 @@ class Subject:
     reference: Task
     metric: str = "logit_diff"
     family_prompts: int = 8
-    dear: bool = False
+    all_eics: bool = False
 
     def __post_init__(self) -> None:
         for ablation in ABLATIONS:
             self.task.check(self.metric, ablation)
         if len(self.task.pairs) < LEAST:
             raise OptionError(
-                f"A task must have at least {LEAST} prompts that the model can run to track anything over prompts. "
-                f"{self.task.name!r} has {len(self.task.pairs)}."
+                f"A task must have at least {LEAST} prompts that the model can run to correlate over prompts. "
+                f"{self.task.name!r} has {len(self.task.pairs)}: add prompts."
             )
 
     @property
     def everywhere(self) -> tuple[Member, ...]:
-        """The circuits that are measured on every prompt."""
+        """The circuits measured on every prompt."""
         firsts = [next((m for m in self.members if m.kind == kind), None) for kind in ("rewired", "random")]
         return (self.members[0], *(member for member in firsts if member is not None))
 
     @property
     def rows(self) -> int:
-        """How many there will be."""
+        """How many rows a complete run has."""
         family = min(self.family_prompts, len(self.task.pairs))
         return family * len(self.members) + (len(self.task.pairs) - family) * len(self.everywhere)
 
     def batches(self, size: int) -> Iterator[tuple[list[int], tuple[Member, ...]]]:
-        """Prompts of similar length with the circuits to measure on them."""
+        """Prompts of similar length, with the circuits to measure on them."""
         pairs = self.task.pairs
         family = min(self.family_prompts, len(pairs))
-        for places, members in ((range(family), self.members), (range(family, len(pairs)), self.everywhere)):
-            ordered = sorted(places, key=lambda place: len(pairs[place].clean))
+        for prompts, members in ((range(family), self.members), (range(family, len(pairs)), self.everywhere)):
+            ordered = sorted(prompts, key=lambda prompt: len(pairs[prompt].clean))
             for start in range(0, len(ordered), size):
                 yield ordered[start : start + size], members
 
@@ -84,38 +84,47 @@ class Subject:
 def measure_subject(
     model: Model,
     subject: Subject,
-    known: "References",
+    means: "References",
     *,
     batch_size: int = 8,
     memory: float = 512,
     seed: int = 0,
-    tick: Tick = lambda _: None,
+    done: Collection[Key] = (),
+    tick: Callable[[int], None] = lambda _: None,
 ) -> Iterator[list[Row]]:
-    """Rows, batch by batch and circuit by circuit."""
+    """Rows, batch by batch and circuit by circuit, without those already `done`.
+
+    A resumed run forms the same batches as an uninterrupted one, so that padding, and with it rounding, is the same.
+    """
     for member in subject.members:
         model.check_circuit(member.circuit)
     with torch.no_grad(), memory_limit(memory):
-        work = _Work(model, subject, known, FullGraph.of(model), seed)
-        for places, members in subject.batches(batch_size):
-            for rows in work.batch(places, members):
-                yield rows
-                tick(len(rows))
+        work = _Work(model, subject, means, FullGraph.of(model), seed)
+        for prompts, members in subject.batches(batch_size):
+            missing = {
+                member: [p for p in prompts if (subject.task.name, p, member.name) not in done] for member in members
+            }
+            unfinished = [member for member in members if missing[member]]
+            for member, rows in zip(unfinished, work.batch(prompts, unfinished), strict=True):
+                new = [row for row in rows if row["prompt"] in missing[member]]
+                yield new
+                tick(len(new))
 
 
 @dataclass(frozen=True)
 class References:
-    """Mean writes of all nodes, for ablation; means of the circuits' nodes, for the propagated run."""
+    """Mean writes of all nodes, for ablation, and means of the circuits' nodes, for the propagated run."""
 
     writes: Writes
     means: Means
 
 
 def references(model: Model, subject: Subject, batch_size: int) -> References:
-    """Both from the same prompts."""
+    """Both means, from the prompts of the subject's reference task."""
     with torch.no_grad():
-        writes = mean_writes(run(model, [p.clean for p in some]) for some in subject.reference.batches(batch_size))
+        writes = mean_writes(run(model, [p.clean for p in pairs]) for pairs in subject.reference.batches(batch_size))
     every = Circuit(dict.fromkeys(edge for member in subject.members for edge in member.circuit.edges))
-    prompts = [Prompt(place, tokens=pair.clean) for place, pair in enumerate(subject.reference.pairs)]
+    prompts = [Prompt(number, tokens=pair.clean) for number, pair in enumerate(subject.reference.pairs)]
     return References(writes, prompt_means(model, every, prompts, batch_size))
 
 
@@ -127,8 +136,11 @@ class _Work:
     graph: FullGraph
     seed: int
 
-    def batch(self, places: list[int], members: Sequence[Member]) -> Iterator[list[Row]]:
-        pairs = [self.subject.task.pairs[place] for place in places]
+    def batch(self, prompts: list[int], members: Sequence[Member]) -> Iterator[list[Row]]:
+        """Rows of each circuit on these prompts."""
+        if not members:
+            return
+        pairs = [self.subject.task.pairs[prompt] for prompt in prompts]
         clean = run(self.model, [pair.clean for pair in pairs], logits=True)
         assert clean.logits is not None
         ablated = self.ablated(clean, pairs)
@@ -138,19 +150,20 @@ class _Work:
         for kind, writes in ablated.items():
             shared[f"metric_empty_{kind}"] = self.value(circuit_logits(clean, writes, self.graph, nothing), aims)
         for member in members:
-            found = shared | self.of_circuit(clean, ablated, aims, member)
-            about = {"kind": member.kind, "edges": len(member.circuit.edges), "overlap": member.overlap}
+            columns = shared | self.of_circuit(clean, ablated, aims, member)
             yield [
                 {
                     "task": self.subject.task.name,
-                    "prompt": place,
+                    "prompt": prompt,
                     "group": pair.group,
                     "length": len(pair.clean),
                     "circuit": member.name,
-                    **about,
-                    **{name: float(values[row]) for name, values in found.items()},
+                    "kind": member.kind,
+                    "edges": len(member.circuit.edges),
+                    "overlap": member.overlap,
+                    **{name: float(values[index]) for name, values in columns.items()},
                 }
-                for row, (place, pair) in enumerate(zip(places, pairs, strict=True))
+                for index, (prompt, pair) in enumerate(zip(prompts, pairs, strict=True))
             ]
 
     def ablated(self, clean: ForwardState, pairs: Sequence[Pair]) -> dict[str, Writes]:
@@ -169,14 +182,14 @@ class _Work:
         self, clean: ForwardState, ablated: dict[str, Writes], aims: Targets, member: Member
     ) -> dict[str, Tensor]:
         mask = self.graph.mask(member.circuit)
-        found: dict[str, Tensor] = {}
+        columns: dict[str, Tensor] = {}
         for kind, writes in ablated.items():
             logits = circuit_logits(clean, writes, self.graph, mask)
-            found[f"metric_circuit_{kind}"] = self.value(logits, aims)
-            found[f"kl_{kind}"] = -measure("kl", logits, aims)
+            columns[f"metric_circuit_{kind}"] = self.value(logits, aims)
+            columns[f"kl_{kind}"] = -measure("kl", logits, aims)
         scorer = Scorer(clean, member.circuit, self.references.means, self.seed)
-        dear = DEAR if self.subject.dear or member is self.subject.members[0] else ()
-        return found | {name: scorer[name] for name in (*CHEAP, *dear)}
+        expensive = EXPENSIVE if self.subject.all_eics or member is self.subject.members[0] else ()
+        return columns | {name: scorer[name] for name in (*CHEAP, *expensive)}
 
     def value(self, logits: Tensor, aims: Targets) -> Tensor:
         return measure(self.subject.metric, logits, aims)

@@ -1,14 +1,14 @@
-"""What the numbers say, in plain words by fixed rules.
+"""The verdict of a tracking run in sentences, by fixed rules.
 
-Pooled over tasks, with intervals corrected for the number of scores compared, a score on a target under an ablation
+Pooled over tasks, with intervals corrected for the number of scores compared, a score with a target under an ablation
 
-- *ranks nothing* where it has one value on every prompt;
-- *tracks* it where the partial correlation, given group, entropy, max-probability and another circuit's KL divergence,
-  lies above 0;
-- *goes with it, no more than its confounds do* where the plain correlation lies above 0 and the partial one does not;
-- *goes with it, and cannot be told from its confounds* where there are too few prompts for the partial one;
-- *goes against it* where the plain correlation lies below 0;
-- else there is *no evidence* that it tracks it.
+- *ranks nothing* if it has one value on every prompt;
+- *tracks* the target if the partial correlation, given group, entropy, max-probability and another circuit's KL
+  divergence, lies above 0;
+- *follows it no more than its confounds do* if the plain correlation lies above 0 and the partial one does not;
+- *follows it, but cannot be distinguished from its confounds* if there are too few prompts for the partial one;
+- *goes against it* if the plain correlation lies below 0;
+- otherwise there is *no evidence* that it tracks the target.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,6 +19,7 @@ from eics.studies.tracking.analysis import POOLED, OverCircuits, OverPrompts
 from eics.studies.tracking.costs import ABLATION, Cost
 from eics.studies.tracking.measure import LEAST
 from eics.studies.tracking.scores import SCORES
+from eics.studies.words import capitalized, enumerate_words, plural
 
 NAMES = {
     "edge": "C_sh by edge",
@@ -30,133 +31,114 @@ NAMES = {
     "max_probability": "max-probability",
     "entropy": "entropy",
 }
-WHAT = {"kl": "the KL divergence", "faithfulness": "faithfulness"}
+TARGET_NAMES = {"kl": "the KL divergence", "faithfulness": "faithfulness"}
 
-NOTHING, TRACKS, CONFOUNDED, UNTOLD = "nothing", "tracks", "confounded", "untold"
+CONSTANT, TRACKS, CONFOUNDED, UNDECIDED = "constant", "tracks", "confounded", "undecided"
 AGAINST, NO_EVIDENCE = "against", "no evidence"
 
+_PHRASES = {
+    TRACKS: "tracks {} beyond the confounds",
+    CONFOUNDED: "follows {}, but no more than its confounds do",
+    UNDECIDED: "follows {}; the prompts are too few to distinguish it from its confounds",
+    AGAINST: "goes against {} (less coherent when the circuit is more faithful)",
+    NO_EVIDENCE: "no evidence that it tracks {}",
+    CONSTANT: "is constant where {} is defined",
+}
 
-def verdict(found: OverPrompts) -> str:
+
+def verdict(finding: OverPrompts) -> str:
     """By the rules above."""
-    if not found.raw.known:
-        return NOTHING
-    if found.given_other.side() > 0:
+    if not finding.raw.is_known:
+        return CONSTANT
+    if finding.given_other.side() > 0:
         return TRACKS
-    return {1: CONFOUNDED if found.given_other.known else UNTOLD, -1: AGAINST, 0: NO_EVIDENCE}[found.raw.side()]
+    follows = CONFOUNDED if finding.given_other.is_known else UNDECIDED
+    return {1: follows, -1: AGAINST, 0: NO_EVIDENCE}[finding.raw.side()]
 
 
 def sentences(prompts: Sequence[OverPrompts], circuits: Sequence[OverCircuits], costs: Sequence[Cost]) -> Iterator[str]:
-    """The paragraph."""
+    """The verdict, one line at a time."""
     pooled = [f for f in prompts if f.task == POOLED and f.circuit == "discovered"]
     tasks = len({f.task for f in prompts} - {POOLED})
-    yield f"Over prompts, with the circuit fixed ({tasks} task{'s' * (tasks != 1)}):"
+    yield f"Over prompts, with the circuit fixed ({plural(tasks, 'task')}):"
     for score in SCORES:
         yield from _of_score(score, [f for f in pooled if f.score == score])
-    yield from _of_unknown(pooled)
-    yield from _of_others(pooled)
-    yield from _of_circuits([f for f in circuits if f.task == POOLED and f.circuits == "perturbed"])
-    yield from _of_costs(costs)
+    yield from _undefined(pooled)
+    yield from _other_circuit(pooled)
+    yield from _over_circuits([f for f in circuits if f.task == POOLED and f.circuits == "perturbed"])
+    yield from _costs(costs)
 
 
-def _of_score(score: str, found: Sequence[OverPrompts]) -> Iterator[str]:
-    verdicts = {(f.target, f.ablation): verdict(f) for f in found}
-    if not verdicts:
-        return
-    if set(verdicts.values()) == {NOTHING}:
-        yield f"{_title(score)} has one value on every prompt of a task and ranks nothing."
-        return
-    phrases = {
-        TRACKS: "tracks {} beyond the confounds",
-        CONFOUNDED: "goes with {}, no more than its confounds do",
-        UNTOLD: "goes with {}; the prompts are too few to tell it from its confounds",
-        AGAINST: "goes against {} (less coherent where the circuit is more faithful)",
-        NO_EVIDENCE: "there is no evidence that it tracks {}",
-        NOTHING: "is constant where {} is known",
-    }
-    said = []
-    for kind, phrase in phrases.items():
-        places = [
-            f"{WHAT[target]} under {_kinds([a for t, a in verdicts if t == target and verdicts[t, a] == kind])}"
-            for target in WHAT
-            if kind in {v for (t, _), v in verdicts.items() if t == target}
+def _of_score(score: str, findings: Sequence[OverPrompts]) -> Iterator[str]:
+    by_verdict: dict[str, list[OverPrompts]] = {}
+    for finding in findings:
+        by_verdict.setdefault(verdict(finding), []).append(finding)
+    if set(by_verdict) == {CONSTANT}:
+        yield f"{capitalized(NAMES[score])} has one value on every prompt of a task and ranks nothing."
+    elif by_verdict:
+        parts = [phrase.format(_targets(by_verdict[v])) for v, phrase in _PHRASES.items() if v in by_verdict]
+        yield f"{capitalized(NAMES[score])}: {'; '.join(parts)}."
+
+
+def _undefined(pooled: Sequence[OverPrompts]) -> Iterator[str]:
+    undefined = [a for a in ABLATIONS if not any(f.target == "faithfulness" and f.ablation == a for f in pooled)]
+    if undefined:
+        yield (
+            f"Faithfulness under {_ablations(undefined)} is not compared: ablating everything costs enough to divide "
+            f"by on fewer than {LEAST} prompts of each task."
+        )
+
+
+def _other_circuit(pooled: Sequence[OverPrompts]) -> Iterator[str]:
+    """Do the scores predict this circuit's divergence, or any circuit's?"""
+    following = [f for f in pooled if f.score in SCORES and f.target == "kl" and f.raw.side() > 0]
+    unspecific = [f for f in following if f.less_other.side() <= 0]
+    if unspecific:
+        listed = [
+            f"{NAMES[f.score]} ({f.ablation}: {f.other.value:+.2f} against {f.raw.value:+.2f})" for f in unspecific
         ]
-        if places:
-            said.append(phrase.format(_and(places)))
-    yield f"{_title(score)}: {'; '.join(said)}."
-
-
-def _of_unknown(pooled: Sequence[OverPrompts]) -> Iterator[str]:
-    unknown = [a for a in ABLATIONS if not any(f.target == "faithfulness" and f.ablation == a for f in pooled)]
-    if unknown:
         yield (
-            f"Faithfulness under {_kinds(unknown)} is not compared: on fewer than {LEAST} prompts of each task "
-            "does ablating everything cost enough to divide by."
+            "No evidence that the predicted divergence is specific to this circuit: that of another circuit of the "
+            f"same size is predicted about as well by {enumerate_words(listed)}."
         )
 
 
-def _of_others(pooled: Sequence[OverPrompts]) -> Iterator[str]:
-    """Whether what is predicted is this circuit's, or any circuit's."""
-    going = [f for f in pooled if f.score in SCORES and f.target == "kl" and f.raw.side() > 0]
-    as_well = [f for f in going if f.less_other.side() <= 0]
-    if going and as_well:
-        places = [f"{NAMES[f.score]} ({f.ablation}: {f.other.value:+.2f} against {f.raw.value:+.2f})" for f in as_well]
-        yield (
-            "No evidence that it is this circuit's divergence that is predicted: that of another circuit of the same "
-            f"size is predicted about as well by {_and(places)}."
-        )
-
-
-def _of_circuits(pooled: Sequence[OverCircuits]) -> Iterator[str]:
+def _over_circuits(pooled: Sequence[OverCircuits]) -> Iterator[str]:
     if not pooled:
         return
     yield f"Over circuits of one size, with the prompt fixed ({pooled[0].members} circuits, edges replaced at random):"
+    phrases = {1: "ranks them by", -1: "ranks them against", 0: "no evidence that it ranks them by"}
     for score in dict.fromkeys(f.score for f in pooled):
-        here = [f for f in pooled if f.score == score]
-        right = [f for f in here if f.raw.side() > 0]
-        wrong = [f for f in here if f.raw.side() < 0]
-        said = [f"ranks them by {_places(right)}"] if right else []
-        said += [f"ranks them against {_places(wrong)}"] if wrong else []
-        if len(right) + len(wrong) < len(here):
-            rest = [f for f in here if f not in right and f not in wrong]
-            said.append(f"no evidence that it ranks them by {_places(rest)}")
-        yield f"{_title(score)}: {'; '.join(said)}."
+        by_side = {side: [f for f in pooled if f.score == score and f.raw.side() == side] for side in phrases}
+        parts = [f"{phrases[side]} {_targets(findings)}" for side, findings in by_side.items() if findings]
+        yield f"{capitalized(NAMES[score])}: {'; '.join(parts)}."
 
 
-def _of_costs(costs: Sequence[Cost]) -> Iterator[str]:
-    known = {
+def _costs(costs: Sequence[Cost]) -> Iterator[str]:
+    by_name = {
         name: median(c.ratio.median for c in costs if c.name == name) for name in dict.fromkeys(c.name for c in costs)
     }
-    if ABLATION not in known:
+    if ABLATION not in by_name:
         return
-    dearer = [name for name in SCORES if name in known and known[name] >= known[ABLATION]]
-    listed = ", ".join(f"{NAMES[name]} {known[name]:.1f}" for name in SCORES if name in known)
-    own = f"ablating everything off the circuit {known[ABLATION]:.1f}"
-    yield f"In forward-equivalents, a pass of its own included: {own}; {listed}."
-    if len(dearer) == len([name for name in SCORES if name in known]):
+    scores = {name: by_name[name] for name in SCORES if name in by_name}
+    listed = ", ".join(f"{NAMES[name]} {cost:.1f}" for name, cost in scores.items())
+    ablation = f"ablating everything off the circuit {by_name[ABLATION]:.1f}"
+    yield f"In forward-equivalents, each including its own forward pass: {ablation}; {listed}."
+    dearer = [NAMES[name] for name, cost in scores.items() if cost >= by_name[ABLATION]]
+    if len(dearer) == len(scores):
         yield (
-            "Ablation is cheaper than every score here and is what faithfulness means: to know how faithful a circuit "
-            "is on a prompt, use `eics circuit faithfulness`."
+            "Ablation is cheaper than every score here, and it is the definition of faithfulness: to know how faithful "
+            "a circuit is on a prompt, use `eics circuit faithfulness`."
         )
     elif dearer:
-        yield f"Ablation is cheaper than {_and([NAMES[name] for name in dearer])}."
+        yield f"Ablation is cheaper than {enumerate_words(dearer)}."
 
 
-def _places(found: Sequence[OverCircuits]) -> str:
-    return _and([
-        f"{WHAT[target]} under {_kinds([f.ablation for f in found if f.target == target])}"
-        for target in WHAT
-        if any(f.target == target for f in found)
-    ])  # fmt: skip
+def _targets(findings: Sequence[OverPrompts] | Sequence[OverCircuits]) -> str:
+    """The targets and ablations of some findings."""
+    by_target = {t: [f.ablation for f in findings if f.target == t] for t in TARGET_NAMES}
+    return enumerate_words([f"{TARGET_NAMES[t]} under {_ablations(a)}" for t, a in by_target.items() if a])
 
 
-def _title(score: str) -> str:
-    name = NAMES[score]
-    return name[0].upper() + name[1:]
-
-
-def _kinds(ablations: Sequence[str]) -> str:
-    return "all three ablations" if set(ablations) == set(ABLATIONS) else f"{_and(ablations)} ablation"
-
-
-def _and(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+def _ablations(ablations: Sequence[str]) -> str:
+    return "all three ablations" if set(ablations) == set(ABLATIONS) else f"{enumerate_words(ablations)} ablation"

@@ -1,28 +1,25 @@
-"""The scores that are compared, each a number for each prompt.
+"""The scores that are compared, one number per prompt each.
 
-No direction is assumed: whether high means correct is decided on the development split. Quantities that only rank
-prompts as another one does have no row of their own: C_sh goes with A1 = 1 / (1 + C_sh), the well-posed r with
-A2 = r / (1 + r), the probability with its logarithm.
+No direction is assumed: whether a high value means correct is decided on the development split. A quantity that ranks
+prompts like another one has no column of its own: C_sh ranks like A1 = 1 / (1 + C_sh), the well-posed r like
+A2 = r / (1 + r), a probability like its logarithm.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from eics.studies.validation.store import Row
-
-Numbers = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from eics.studies.run_folder import Row
+from eics.studies.statistics import Flags, Numbers
 
 REFERENCE = "log_probability"
-"""Max-probability: what every score is compared with."""
+"""Max-probability: the score that every other one is compared with."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A score: its column, what to call it, its family, and what it needs where it can be missing."""
+    """A score: its column, title and family, a description, and what it requires if it can be missing."""
 
     name: str
     title: str
@@ -70,25 +67,28 @@ BY_NAME = {kind.name: kind for kind in KINDS}
 
 @dataclass(frozen=True)
 class Columns:
-    """All that the comparison needs of the prompts.
+    """Everything the comparison needs to know about the prompts.
 
     Attributes:
         ids: of the prompts that count.
-        labels: whether each is correct.
-        development: which split it is in.
-        groups: of the key that was asked for, None where none was.
-        values: by column name, (n,).
-        missing: why a column is not there.
+        labels: whether the model's answer is correct.
+        development: whether the prompt is in the development split.
+        groups: each prompt's group, or None if no field was chosen to group by.
+        clustered: whether groups are kept whole, by the split and by resampling.
+        values: (n,) for each column name.
         norms: log norm of each node at the answer position, (n, nodes).
-        final: the final state, (n, d).
+        final: the final residual stream at the answer position, (n, d).
         predicted: the predicted token.
-        alpha: the one chosen, once it is.
+        by_alpha: the paper's score at each alpha of the grid, (n, alphas).
+        missing: for each column that is left out, why.
+        alpha: the alpha chosen on the development split, once it is chosen.
     """
 
     ids: list[str | int]
     labels: Flags
     development: Flags
     groups: list[str] | None
+    clustered: bool
     values: dict[str, Numbers]
     norms: Numbers
     final: Numbers
@@ -99,15 +99,25 @@ class Columns:
 
     @property
     def test(self) -> Flags:
-        """The other split."""
         return ~self.development
 
+    @property
+    def clusters(self) -> list[str] | None:
+        """The groups, if they must be kept whole."""
+        return self.groups if self.clustered else None
 
-def gather(rows: Sequence[Row], group: str | None) -> Columns:
-    """From rows that were scored and are in a split; what some prompt lacks is left out, with the reason."""
-    plain = [kind.name for kind in KINDS if not kind.name.endswith(("_fitted", "_alpha"))]
+    @property
+    def test_clusters(self) -> list[str] | None:
+        """The clusters of the test prompts."""
+        if self.clusters is None:
+            return None
+        return [self.clusters[index] for index in np.flatnonzero(self.test).tolist()]
+
+
+def gather(rows: Sequence[Row], group: str | None, *, clustered: bool = False) -> Columns:
+    """Columns from rows that are scored and split; a column that some prompt lacks is left out, with the reason."""
     values, missing = {}, {}
-    for name in plain:
+    for name in (kind.name for kind in KINDS if not kind.name.endswith(("_fitted", "_alpha"))):
         column = np.array([np.nan if row.get(name) is None else float(row[name]) for row in rows])
         lacking = int((~np.isfinite(column)).sum())
         if lacking == 0:
@@ -121,6 +131,7 @@ def gather(rows: Sequence[Row], group: str | None) -> Columns:
         labels=np.array([bool(row["label"]) for row in rows]),
         development=np.array([row["split"] == "development" for row in rows]),
         groups=None if group is None else [row["groups"][group] for row in rows],
+        clustered=clustered,
         values=values,
         norms=np.array([row["norms"] for row in rows], dtype=float),
         final=np.array([row["final"] for row in rows], dtype=float),

@@ -1,13 +1,13 @@
-"""Split conformal prediction sets over the next token: how many tokens must be named to catch the answer?
+"""Split conformal prediction sets over the next token: how many tokens does it take to include the answer?
 
-Calibrated on n development prompts with an answer, so that the answer lies in the set with the asked-for probability.
+Calibrated on n development prompts with an answer, so that the set contains the answer with the required probability.
 With `p` the model's probabilities, `y` the answer and q the ceil((n + 1) coverage)-th smallest conformity score:
 
     LAC   score 1 - p_y                                        set {k: 1 - p_k <= q}
-    APS   score sum of p_k with p_k >= p_y, less u p_y         set: most probable tokens up to a mass of q, the one that
-          (u uniform in [0, 1], drawn once a prompt)           reaches it included
+    APS   score sum of p_k with p_k >= p_y, less u p_y         set: most probable tokens up to a mass of q, including
+          (u uniform in [0, 1], drawn once per prompt)         the one that reaches it
 
-A larger set is a less certain model.
+A larger set means a less certain model.
 """
 
 import math
@@ -15,17 +15,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from eics.errors import OptionError
-
-Numbers = NDArray[np.float64]
+from eics.studies.statistics import Numbers
 
 
 @dataclass(frozen=True)
 class Conformal:
-    """The two calibrated quantiles."""
+    """The calibrated quantiles of both methods."""
 
     coverage: float
     prompts: int
@@ -34,7 +32,7 @@ class Conformal:
 
 
 def least_prompts(coverage: float) -> int:
-    """How many calibration prompts a coverage needs: fewer, and the quantile would lie beyond all of them.
+    """How many calibration prompts a coverage needs; with fewer, the quantile would lie beyond all of them.
 
     >>> least_prompts(0.9), least_prompts(0.95)
     (9, 19)
@@ -43,12 +41,12 @@ def least_prompts(coverage: float) -> int:
 
 
 def calibrate(probability: Numbers, mass: Numbers, coverage: float, seed: int) -> Conformal:
-    """From the answers' probabilities and the mass of all tokens at least as probable, on the development split."""
+    """Calibrates on the answers' probabilities and the total probability of all tokens at least as probable."""
     least = least_prompts(coverage)
     if len(probability) < least:
         raise OptionError(
             f"Conformal calibration for a coverage of {coverage:g} must have at least {least} development prompts with "
-            f"an answer. Got {len(probability)}: lower --coverage, or bring more prompts."
+            f"an answer. Got {len(probability)}: lower --coverage, or add prompts."
         )
     drawn = np.random.RandomState(seed).uniform(size=len(probability))
     return Conformal(
@@ -60,15 +58,15 @@ def calibrate(probability: Numbers, mass: Numbers, coverage: float, seed: int) -
 
 
 def quantile(scores: Numbers, coverage: float) -> float:
-    """The ceil((n + 1) coverage)-th smallest."""
+    """The ceil((n + 1) coverage)-th smallest score."""
     rank = math.ceil((len(scores) + 1) * coverage - 1e-9)
     return float(np.sort(scores)[rank - 1])
 
 
 def set_sizes(probabilities: Tensor, conformal: Conformal) -> tuple[Tensor, Tensor]:
-    """LAC's and APS's set sizes for rows of probabilities, (B, V): (B,) each."""
+    """Sizes of the LAC and APS sets for rows of probabilities, (B, V): (B,) each."""
     lac = (1.0 - probabilities <= conformal.lac + 1e-12).sum(dim=1)
-    cumulated = probabilities.sort(dim=1, descending=True).values.cumsum(dim=1)
-    before = torch.nn.functional.pad(cumulated[:, :-1], (1, 0))
+    cumulative = probabilities.sort(dim=1, descending=True).values.cumsum(dim=1)
+    before = torch.nn.functional.pad(cumulative[:, :-1], (1, 0))
     aps = (before < conformal.aps - 1e-12).sum(dim=1).clamp(min=1)
     return lac, aps

@@ -3,9 +3,9 @@
     {"prompt": "The capital of France is", "answer": " Paris", "id": "fr", "relation": "capital"}
     {"tokens": [1, 2, 3], "label": true}
 
-`answer` is text or a token id, or a list of those that count as right; the label is then whether the model says it.
-`label` (true, 1, "correct", "known" or "coherent": the model is right, or knows it) needs no answer and wins over one.
-Every other field that holds text or a whole number can name groups.
+`answer` is text or a token id, or a list of all that count as right; the label is then whether the model gives it.
+`label` (true, 1, "correct", "known" or "coherent": the model is right, or knows it) needs no answer and overrides one.
+Every other field that holds text or a whole number can be used to group prompts.
 """
 
 import json
@@ -21,12 +21,12 @@ from eics.models.prompts import Prompt, as_prompts
 Answer = str | int
 _RIGHT = ("correct", "right", "known", "coherent")
 _WRONG = ("wrong", "incorrect", "unknown", "broken")
-_OWN = ("prompt", "tokens", "id", "answer", "label")
+_RESERVED = ("prompt", "tokens", "id", "answer", "label")
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """A prompt with what is known of its answer. `groups` are the line's other fields, as text."""
+    """A prompt with its answers, its label, or both; `groups` holds the line's other fields, as text."""
 
     prompt: Prompt
     answers: tuple[Answer, ...] = ()
@@ -35,30 +35,29 @@ class Labelled:
 
     @property
     def id(self) -> str | int:
-        """The prompt's."""
         return self.prompt.id
 
 
 def read_labelled(data: str | Path | Iterable[Any]) -> list[Labelled]:
-    """Labelled prompts from a file, or from objects as they would stand in it; refuses what no protocol could mend."""
+    """Labelled prompts from a file, or from objects like its lines; refuses unlabelled prompts and repeated ids."""
     if isinstance(data, str | Path):
-        found, where = _from_lines(Path(data)), f" in {str(data)!r}"
+        prompts, source = _from_lines(Path(data)), f" in {str(data)!r}"
     else:
-        found, where = _from_objects(data), ""
-    if not found:
-        raise OptionError(f"The data must have at least one prompt. Got none{where}.")
-    _check(found, where)
-    return found
+        prompts, source = _from_objects(data), ""
+    if not prompts:
+        raise OptionError(f"The data must have at least one prompt. Got none{source}.")
+    _check(prompts, source)
+    return prompts
 
 
 def group_values(prompts: Sequence[Labelled], key: str) -> list[str]:
     """The group of each prompt; every prompt must have one."""
     missing = [prompt.id for prompt in prompts if key not in prompt.groups]
     if missing:
-        known = ", ".join(sorted({name for prompt in prompts for name in prompt.groups})) or "none"
+        fields = ", ".join(sorted({name for prompt in prompts for name in prompt.groups})) or "none"
         raise OptionError(
             f"Every prompt must have the field {key!r} to be grouped by it. {len(missing)} of {len(prompts)} have "
-            f"none, such as {missing[0]!r}. Fields there are: {known}."
+            f"none, such as {missing[0]!r}. The data has these fields: {fields}."
         )
     return [prompt.groups[key] for prompt in prompts]
 
@@ -68,24 +67,24 @@ def _from_lines(path: Path) -> list[Labelled]:
         lines = (bundled_file("prompts", str(path), ".jsonl") or path).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"The data must be a readable file of JSON lines. Got {str(path)!r}: {error}.") from None
-    found = []
+    prompts = []
     for number, line in enumerate(lines):
         if line.strip():
             try:
-                found.append(_parse(json.loads(line), number))
+                prompts.append(_parse(json.loads(line), number))
             except (json.JSONDecodeError, RecursionError, PromptError) as error:
                 raise OptionError(f"Line {number + 1} of {str(path)!r} must be a labelled prompt: {error}") from None
-    return found
+    return prompts
 
 
 def _from_objects(items: Iterable[Any]) -> list[Labelled]:
-    found = []
+    prompts = []
     for number, item in enumerate(items):
         try:
-            found.append(_parse(item, number))
+            prompts.append(_parse(item, number))
         except PromptError as error:
             raise OptionError(f"Item {number} of the data must be a labelled prompt: {error}") from None
-    return found
+    return prompts
 
 
 def _parse(item: Any, number: int) -> Labelled:
@@ -97,7 +96,9 @@ def _parse(item: Any, number: int) -> Labelled:
     [prompt] = as_prompts([bare], [number])
     if isinstance(prompt.id, bool) or not isinstance(prompt.id, str | int):
         raise PromptError(f"an id must be text or a whole number; got {prompt.id!r}")
-    groups = {name: str(value) for name, value in item.items() if name not in _OWN and isinstance(value, str | int)}
+    groups = {
+        name: str(value) for name, value in item.items() if name not in _RESERVED and isinstance(value, str | int)
+    }
     return Labelled(prompt, _answers(item.get("answer")), _label(item.get("label")), groups)
 
 
@@ -105,7 +106,7 @@ def _answers(given: Any) -> tuple[Answer, ...]:
     if given is None:
         return ()
     listed = given if isinstance(given, list) else [given]
-    wrong = [one for one in listed if isinstance(one, bool) or not isinstance(one, str | int) or one == ""]
+    wrong = [a for a in listed if isinstance(a, bool) or not isinstance(a, str | int) or a == ""]
     if wrong or not listed:
         raise PromptError(f"an answer must be text, a token id, or a list of those; got {given!r}")
     return tuple(listed)
@@ -122,15 +123,15 @@ def _label(given: Any) -> bool | None:
     return bool(given)
 
 
-def _check(found: Sequence[Labelled], where: str) -> None:
-    bare = [prompt.id for prompt in found if prompt.label is None and not prompt.answers]
+def _check(prompts: Sequence[Labelled], source: str) -> None:
+    bare = [prompt.id for prompt in prompts if prompt.label is None and not prompt.answers]
     if bare:
         raise OptionError(
-            f"Every prompt must have an 'answer' or a 'label'. {len(bare)} of {len(found)} have neither{where}, such "
-            f"as {bare[0]!r}: add them or remove the lines."
+            f"Every prompt must have an 'answer' or a 'label'. {len(bare)} of {len(prompts)} have neither{source}, "
+            f"such as {bare[0]!r}: add them or remove the lines."
         )
     seen: set[str | int] = set()
-    for prompt in found:
+    for prompt in prompts:
         if prompt.id in seen:
-            raise OptionError(f"Every prompt must have an id of its own. Got {prompt.id!r} twice{where}.")
+            raise OptionError(f"Every prompt must have its own id. Got {prompt.id!r} twice{source}.")
         seen.add(prompt.id)

@@ -1,4 +1,4 @@
-"""The second stage: every score of the circuit for each prompt, both presets and the baselines from one pass."""
+"""The second stage: every score of the circuit on each prompt; both presets and the baselines from one pass."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,21 +21,21 @@ from eics.scoring.formula import discounted
 from eics.scoring.options import PAPER, WELL_POSED, Options
 from eics.scoring.result import Score
 from eics.scoring.sheaf import EPS, sheaf_term
+from eics.studies.run_folder import Row
 from eics.studies.validation.conformal import Conformal, set_sizes
-from eics.studies.validation.store import Row
 from eics.transformer.forward import ForwardState, run
 from eics.transformer.linearize import TransformerRun
 
 ALPHAS = GRID[::4]
-"""From which alpha is chosen on the development split: 17 from 1e-4 to 1e4, the paper's 1 among them."""
+"""The values of alpha to choose from on the development split: 17 from 1e-4 to 1e4, including the paper's 1."""
 
 REFERENCE = 256
-"""Development prompts that EAR's maps are fitted on, at most: its memory grows with them."""
+"""The most development prompts that EAR's maps are fitted on: its memory grows with their number."""
 
 
 @dataclass(frozen=True)
 class Measuring:
-    """What is measured, and with what was fitted before on the development split."""
+    """What is measured, including what was fitted on the development split."""
 
     model: Model
     circuit: Circuit
@@ -50,27 +50,27 @@ class Measuring:
 def measured_rows(
     how: Measuring, prompts: Sequence[Prompt], tick: Callable[[int], None] = lambda _: None
 ) -> Iterator[list[Row]]:
-    """The rows of each batch, in order; a prompt that cannot be scored has one that says why."""
+    """The rows of each batch, in order; the row of a prompt that cannot be scored gives the reason."""
     common = {"mode": how.mode, "memory": how.memory, "seed": how.seed}
     configurations = [PAPER.with_(**common, curve=True), WELL_POSED.with_(**common)]
-    found = score_prompts(
+    scored = score_prompts(
         how.model,
         how.circuit,
         prompts,
         configurations,
         batch_size=how.batch_size,
-        extra_diagnostics=partial(_beside, how),
+        extra_diagnostics=partial(_from_pass, how),
     )
-    pairs = zip(prompts, found, strict=True)
+    pairs = zip(prompts, scored, strict=True)
     while batch := list(islice(pairs, how.batch_size)):
         yield [_row(prompt.id, *scores) for prompt, scores in batch]
         tick(len(batch))
 
 
 def _row(id: str | int, paper: Score, well_posed: Score) -> Row:
-    wrong = [score.reason for score in (paper, well_posed) if score.status == "failed"]
-    if wrong:
-        return {"id": id, "failed": wrong[0]}
+    failures = [score.reason for score in (paper, well_posed) if score.status == "failed"]
+    if failures:
+        return {"id": id, "failed": failures[0]}
     assert paper.c_sh is not None
     assert paper.curve is not None
     return {
@@ -80,7 +80,7 @@ def _row(id: str | int, paper: Score, well_posed: Score) -> Row:
         "emergence_ratio": well_posed.emergence_ratio,
         **_numbers(paper, "paper"),
         **_numbers(well_posed, "well_posed"),
-        **well_posed.diagnostics["beside"],
+        **well_posed.diagnostics["from_pass"],
     }
 
 
@@ -100,28 +100,29 @@ def _by_alpha(curve: dict[str, list[float]], c_sh: float) -> list[float]:
     return [discounted(max(0.0, dei) / (EPS + macro), c_sh) for dei, macro in points]
 
 
-def _beside(
+def _from_pass(
     how: Measuring, state: ForwardState, prompts: Sequence[Prompt], linearized: LinearizedCircuit, options: Options
 ) -> list[Row]:
-    """What else a pass shows of each prompt: baselines, norms, the propagated residual and conformal set sizes."""
-    if options.linearization != "frozen":  # once for a pass
+    """What else is measured in the same pass: baselines, norms, the propagated residual and conformal set sizes."""
+    if options.linearization != "frozen":  # once per pass, not once per preset
         return [{}] * len(prompts)
     last = at_answer(linearized, state.answer)
     columns = _norms(linearized, last)
-    columns["propagated"] = sheaf_term(linearized, residual="propagated", metric="relative").c_sh
-    with suppress(CircuitError):  # no edge between stalks of one length: no column, and the report says so
+    columns["propagated"] = sheaf_term(linearized.engine(), residual="propagated", metric="relative").c_sh
+    with suppress(CircuitError):  # without an edge between stalks of one length, the report says so
         columns["eac"] = EdgeActivationCorrelation().measure(linearized)
     if how.ear is not None:
         columns["ear"] = how.ear.measure(last, prompts)
     if how.conformal is not None and state.logits is not None:
         sizes = set_sizes(state.logits.double().softmax(dim=1), how.conformal)
         columns |= dict(zip(("conformal_lac", "conformal_aps"), sizes, strict=True))
-    cells = ({name: _cell(column[place]) for name, column in columns.items()} for place in range(len(prompts)))
-    return [{"beside": one} for one in cells]
+    return [
+        {"from_pass": {name: _cell(column[row]) for name, column in columns.items()}} for row in range(len(prompts))
+    ]
 
 
 def _cell(value: Tensor) -> float | list[float] | None:
-    """A number, or a row of them; None where it is not finite."""
+    """A number or a list of numbers, or None if it is not finite."""
     if not bool(value.isfinite().all()):
         return None
     listed: float | list[float] = value.double().tolist()
@@ -129,31 +130,31 @@ def _cell(value: Tensor) -> float | list[float] | None:
 
 
 def _norms(linearized: LinearizedCircuit, last: LinearizedCircuit) -> dict[str, Tensor]:
-    """Logarithms of the nodes' ||a_v||: each at the answer position, their mean, and the mean over all positions."""
+    """Log norms of the nodes' activations: each at the answer position, their mean, and the mean at all positions."""
     at_last, overall = (
-        torch.stack([stalk.flat.double().norm(dim=1).clamp(min=1e-30).log() for stalk in one.stalks.values()], dim=1)
-        for one in (last, linearized)
+        torch.stack([stalk.flat.double().norm(dim=1).clamp(min=1e-30).log() for stalk in c.stalks.values()], dim=1)
+        for c in (last, linearized)
     )
     return {"norms": at_last, "norm_last": at_last.mean(dim=1), "norm_all": overall.mean(dim=1)}
 
 
 def at_answer(linearized: LinearizedCircuit, answer: Tensor) -> LinearizedCircuit:
-    """The circuit's activations at the answer position alone, without its maps."""
+    """The circuit's activations at the answer position only, without its maps."""
     rows = torch.arange(len(answer), device=answer.device)
     stalks = {}
     for node, stalk in linearized.stalks.items():
         activation = stalk.activation
-        here = activation if stalk.positions is None else activation[rows, answer].unsqueeze(1)
-        stalks[node] = Stalk(here, torch.zeros_like(here[:1]))
+        at_position = activation if stalk.positions is None else activation[rows, answer].unsqueeze(1)
+        stalks[node] = Stalk(at_position, torch.zeros_like(at_position[:1]))
     return replace(linearized, stalks=stalks, entries={})
 
 
 class FittedEAR:
-    """EAR with its maps fitted at the answer position of development prompts.
+    """EAR with edge maps fitted at the answer position of development prompts.
 
-    Whole stalks have as many rows as the prompt has tokens, so no map between them fits another prompt: the map is
-    fitted and measured at the answer position. A prompt that the maps were fitted on would have a residual near 0, so
-    those have theirs from maps fitted without their fold.
+    Full stalks grow with the number of tokens, so that a map between them fits only one prompt length: maps are fitted
+    and measured at the answer position. On a prompt that it was fitted on, a map would have a residual near 0, so the
+    EAR of those prompts comes from maps fitted without their fold.
     """
 
     def __init__(
@@ -172,18 +173,18 @@ class FittedEAR:
             inside = (fold_of == fold).nonzero().flatten()
             outside = (fold_of != fold).nonzero().flatten()
             if len(outside):
-                values = EdgeAlignmentResidual().fit(_some(reference, outside)).measure(_some(reference, inside))
-                self.held_out |= {kept[int(at)].id: value for at, value in zip(inside, values, strict=True)}
+                fit = EdgeAlignmentResidual().fit(_subset(reference, outside))
+                values = fit.measure(_subset(reference, inside))
+                self.held_out |= {kept[int(index)].id: value for index, value in zip(inside, values, strict=True)}
 
     def measure(self, last: LinearizedCircuit, prompts: Sequence[Prompt]) -> Tensor:
-        """EAR of each prompt."""
         values = self.fit.measure(last)
         held = [self.held_out.get(prompt.id, value) for prompt, value in zip(prompts, values, strict=True)]
         return torch.stack(held)
 
     @staticmethod
     def _reference(how: Measuring, prompts: Sequence[Prompt], tick: Callable[[int], None]) -> LinearizedCircuit:
-        """The activations at the answer position of all of them, in one batch."""
+        """The activations of all prompts at their answer positions, as one batch."""
         batches = []
         for start in range(0, len(prompts), how.batch_size):
             batch = prompts[start : start + how.batch_size]
@@ -198,7 +199,7 @@ class FittedEAR:
         return replace(batches[0], stalks=stalks)
 
 
-def _some(reference: LinearizedCircuit, rows: Tensor) -> LinearizedCircuit:
+def _subset(reference: LinearizedCircuit, rows: Tensor) -> LinearizedCircuit:
     stalks = {
         node: replace(stalk, activation=stalk.activation[rows.to(stalk.activation.device)])
         for node, stalk in reference.stalks.items()

@@ -1,35 +1,31 @@
-"""How well a score tells correct (positive) from wrong prompts, for many resamples of the prompts at once.
+"""Metrics of how well a score separates correct (positive) from wrong prompts, for many bootstrap resamples at once.
 
-A resample gives every prompt a weight: how often it was drawn. The score's order does not depend on the weights, so
-each metric is made of cumulated weights along that order. With TP and n the weights of the correct and of all prompts
-from the most confident one down to a place (ties together), P and N the weights of all correct and all wrong ones:
+A resample gives each prompt a weight: how often it was drawn. The order of the scores does not depend on the weights,
+so every metric is computed from cumulative weights along that order; scikit-learn would sort again for each resample.
+With TP and n the weights of correct and of all prompts from the most confident one down to some rank (ties together),
+P and N the total weights of correct and wrong prompts:
 
     AUROC  area under TP / P over FP / N
-    AUPRC  average precision, sum of the steps of TP / P times TP / n
-    PRR    prediction rejection ratio (A - P/(P+N)) / (A* - P/(P+N)): A is the mean accuracy TP / n of what is kept
-           over all kept fractions, A* that of an oracle which rejects every wrong prompt first
+    AUPRC  average precision: the sum of the steps of TP / P times TP / n
+    PRR    prediction rejection ratio (A - P/(P+N)) / (A* - P/(P+N)): A is the mean accuracy TP / n over all kept
+           fractions, A* the same for an oracle that rejects every wrong prompt first
     F1     at a given threshold
     ECE    of given probabilities, in 10 bins of equal width
 """
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Numbers = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from eics.studies.statistics import Flags, Numbers
 
 METRICS = ("auroc", "auprc", "f1", "f1_youden", "prr", "ece")
 BINS = 10
-_STREAM = 4
-_BLOCK = 2_000_000
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A score on some prompts, higher for correct, with what the development split decided."""
+    """A score on some prompts, oriented so that higher means correct, with the decisions of the development split."""
 
     values: Numbers
     threshold: float
@@ -38,8 +34,8 @@ class Judged:
 
 
 def measure(judged: Judged, labels: Flags, weights: Numbers) -> dict[str, Numbers]:
-    """Every metric under each row of weights, (R, n): (R,) each. nan where a resample lacks one of the labels."""
-    tp, n = cumulated(judged.values, labels, weights)
+    """Every metric under each row of weights, (R, n): (R,) each. nan for a resample that lacks one of the labels."""
+    tp, n = cumulative(judged.values, labels, weights)
     with np.errstate(divide="ignore", invalid="ignore"):
         return {
             "auroc": auroc(tp, n),
@@ -51,13 +47,13 @@ def measure(judged: Judged, labels: Flags, weights: Numbers) -> dict[str, Number
         }
 
 
-def plain(values: Numbers, labels: Flags) -> float:
-    """AUROC of the prompts as they are."""
-    return float(auroc(*cumulated(values, labels, np.ones((1, len(labels)))))[0])
+def plain_auroc(values: Numbers, labels: Flags) -> float:
+    """AUROC without resampling; an exact quotient of counts, so that 0.5 is exactly 0.5."""
+    return float(auroc(*cumulative(values, labels, np.ones((1, len(labels)))))[0])
 
 
-def cumulated(values: Numbers, labels: Flags, weights: Numbers) -> tuple[Numbers, Numbers]:
-    """TP and n at the end of each run of ties, from the most confident prompt down; (R, runs) each."""
+def cumulative(values: Numbers, labels: Flags, weights: Numbers) -> tuple[Numbers, Numbers]:
+    """TP and n after each group of tied prompts, from the most confident down; (R, groups) each."""
     order = np.argsort(-values, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(values[order])), len(order) - 1)
     sorted_weights = weights[:, order]
@@ -67,113 +63,55 @@ def cumulated(values: Numbers, labels: Flags, weights: Numbers) -> tuple[Numbers
 
 
 def auroc(tp: Numbers, n: Numbers) -> Numbers:
-    """By trapezoids: a tie counts half."""
+    """By the trapezoid rule: a tie counts half."""
     fp = n - tp
     area = (_steps(fp) * (tp - _steps(tp) / 2)).sum(axis=1)
-    found: Numbers = area / (tp[:, -1] * fp[:, -1])
-    return found
+    result: Numbers = area / (tp[:, -1] * fp[:, -1])
+    return result
 
 
 def auprc(tp: Numbers, n: Numbers) -> Numbers:
     """Average precision."""
     precision = np.where(n > 0, tp / np.where(n > 0, n, 1.0), 0.0)
-    found: Numbers = (_steps(tp) * precision).sum(axis=1) / tp[:, -1]
-    return found
+    result: Numbers = (_steps(tp) * precision).sum(axis=1) / tp[:, -1]
+    return result
 
 
 def prr(tp: Numbers, n: Numbers) -> Numbers:
-    """Within a run of ties prompts are kept in random order: TP grows in a straight line from t0 to t1 as n goes from
-    n0 to n1, and the integral of TP / n is slope (n1 - n0) + (t0 - slope n0) log(n1 / n0)."""
+    """Tied prompts are kept in random order: TP grows linearly from t0 to t1 as n goes from n0 to n1, so that the
+    integral of TP / n is slope (n1 - n0) + (t0 - slope n0) log(n1 / n0)."""
     steps, widths = _steps(tp), _steps(n)
     t0, n0 = tp - steps, n - widths
     slope = np.where(widths > 0, steps / np.where(widths > 0, widths, 1.0), 0.0)
     ratio = np.where(n0 > 0, n / np.where(n0 > 0, n0, 1.0), 1.0)
     area = (slope * widths + (t0 - slope * n0) * np.log(ratio)).sum(axis=1)
     correct, total = tp[:, -1], n[:, -1]
-    found: Numbers = (area - correct) / (correct * np.log(total / correct))
-    return found
+    result: Numbers = (area - correct) / (correct * np.log(total / correct))
+    return result
 
 
 def f1(chosen: Flags, labels: Flags, weights: Numbers) -> Numbers:
     """2 TP / (predicted correct + truly correct)."""
     tp = weights @ (chosen & labels)
-    found: Numbers = 2 * tp / (weights @ chosen.astype(float) + weights @ labels.astype(float))
-    return found
+    result: Numbers = 2 * tp / (weights @ chosen.astype(float) + weights @ labels.astype(float))
+    return result
 
 
 def ece(probabilities: Numbers, labels: Flags, weights: Numbers) -> Numbers:
-    """sum over bins of |weight of the correct - sum of probabilities| over all weight."""
+    """Sum over bins of |weight of correct prompts - sum of probabilities|, divided by the total weight."""
     bins = np.minimum((probabilities * BINS).astype(int), BINS - 1)
     gaps = np.zeros((len(labels), BINS))
     gaps[np.arange(len(labels)), bins] = labels - probabilities
-    found: Numbers = np.abs(weights @ gaps).sum(axis=1) / weights.sum(axis=1)
-    return found
+    result: Numbers = np.abs(weights @ gaps).sum(axis=1) / weights.sum(axis=1)
+    return result
 
 
 def log_loss(probabilities: Numbers, labels: Flags, weights: Numbers) -> Numbers:
-    """Mean of -log of the probability given to what was true."""
-    given = np.clip(np.where(labels, probabilities, 1 - probabilities), 1e-12, 1.0)
-    found: Numbers = -(weights @ np.log(given)) / weights.sum(axis=1)
-    return found
-
-
-def resamples(labels: Flags, clusters: Sequence[str] | None, count: int, seed: int) -> Iterator[Numbers]:
-    """Weights of `count` bootstrap resamples, in blocks of bounded size.
-
-    Prompts are drawn with replacement within each label, so that every resample has both. With clusters whole clusters
-    are drawn, whatever labels they hold: prompts of one relation are not independent.
-    """
-    draw = np.random.default_rng([seed, _STREAM])
-    block = max(1, _BLOCK // len(labels))
-    strata = [np.flatnonzero(labels), np.flatnonzero(~labels)]
-    if clusters is not None:
-        names, cluster = np.unique(np.asarray(clusters, dtype=str), return_inverse=True)
-    for start in range(0, count, block):
-        rows = min(block, count - start)
-        if clusters is not None:
-            yield _counts(draw, rows, len(names))[:, cluster]
-        else:
-            weights = np.empty((rows, len(labels)))
-            for members in strata:
-                weights[:, members] = _counts(draw, rows, len(members))
-            yield weights
-
-
-def interval(samples: Numbers, level: float = 0.95) -> tuple[float, float]:
-    """Percentile interval, leaving out resamples without a value."""
-    known = samples[np.isfinite(samples)]
-    if not len(known):
-        return float("nan"), float("nan")
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
-def two_sided(samples: Numbers) -> float:
-    """Bootstrap p-value of a difference being 0: twice the smaller tail, never below what the resamples can show."""
-    known = samples[np.isfinite(samples)]
-    tail = min(int((known <= 0).sum()), int((known >= 0).sum()))
-    return min(1.0, 2 * (tail + 1) / (len(known) + 1))
-
-
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Holm's correction: the k-th smallest of m times m - k + 1, never below the one before.
-
-    >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
-    {'a': 0.03, 'b': 0.06, 'c': 0.06}
-    """
-    adjusted: dict[str, float] = {}
-    least = 0.0
-    for rank, name in enumerate(sorted(p_values, key=lambda key: p_values[key])):
-        least = max(least, min(1.0, (len(p_values) - rank) * p_values[name]))
-        adjusted[name] = least
-    return {name: adjusted[name] for name in p_values}
+    """Mean of minus the log of the probability given to the true label."""
+    of_label = np.clip(np.where(labels, probabilities, 1 - probabilities), 1e-12, 1.0)
+    result: Numbers = -(weights @ np.log(of_label)) / weights.sum(axis=1)
+    return result
 
 
 def _steps(cumulative: Numbers) -> Numbers:
     return np.diff(cumulative, axis=1, prepend=0.0)
-
-
-def _counts(draw: np.random.Generator, rows: int, size: int) -> Numbers:
-    """How often each of `size` things is drawn in `size` draws with replacement, (rows, size)."""
-    drawn = draw.integers(0, size, (rows, size)) + size * np.arange(rows)[:, None]
-    return np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size).astype(float)

@@ -1,4 +1,4 @@
-"""The report: one list of blocks, written as Markdown and as one HTML file that asks for nothing; and the numbers."""
+"""The report: one list of blocks, written as Markdown and as one self-contained HTML file; and the numbers as JSON."""
 
 import html
 import json
@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eics.reporting.plots import save
-from eics.studies.validation.adds import BASES, title
+from eics.studies.statistics import Interval
 from eics.studies.validation.analysis import Validation
 from eics.studies.validation.columns import BY_NAME
-from eics.studies.validation.compare import Estimate, Result
 from eics.studies.validation.figures import distributions, roc
+from eics.studies.validation.incremental import BASES
 from eics.studies.validation.metrics import BINS
+from eics.studies.words import escape_markdown, markdown_table
 
 
 @dataclass(frozen=True)
 class Block:
-    """A heading, a list of sentences, a table (first row: its head) or a figure's file name."""
+    """A heading, a list of sentences, a table (first row: its header) or a figure's file name."""
 
     kind: str
     text: str = ""
@@ -26,156 +27,141 @@ class Block:
     rows: Sequence[Sequence[str]] = ()
 
 
-def write(found: Validation, folder: Path) -> None:
-    """`results.json`, `roc.svg`, `distributions.svg`, `report.md`, `report.html`."""
-    (folder / "results.json").write_text(json.dumps(found.to_record(), indent=1) + "\n", encoding="utf-8")
-    save(roc(found), folder / "roc.svg")
-    save(distributions(found), folder / "distributions.svg")
-    content = list(blocks(found))
+def write(validation: Validation, folder: Path) -> None:
+    """Writes `results.json`, `roc.svg`, `distributions.svg`, `report.md` and `report.html`."""
+    (folder / "results.json").write_text(json.dumps(validation.to_record(), indent=1) + "\n", encoding="utf-8")
+    save(roc(validation), folder / "roc.svg")
+    save(distributions(validation), folder / "distributions.svg")
+    content = list(blocks(validation))
     (folder / "report.md").write_text(as_markdown(content), encoding="utf-8")
     (folder / "report.html").write_text(as_html(content, folder), encoding="utf-8")
 
 
-def blocks(found: Validation) -> Iterator[Block]:
-    """What the report says, in order."""
-    yield Block("title", "Does the score tell correct answers from wrong ones?")
-    yield Block("list", items=found.sentences)
+def blocks(validation: Validation) -> Iterator[Block]:
+    """The contents of the report, in order."""
+    yield Block("title", "Does the score separate correct answers from wrong ones?")
+    yield Block("list", items=validation.sentences)
     yield Block("heading", "What was done")
-    yield Block("table", rows=[("", ""), *_setup(found)])
-    yield Block("list", items=list(_decided(found)))
+    yield Block("table", rows=[("", ""), *_setup(validation)])
+    yield Block("list", items=list(_decided(validation)))
     yield Block("heading", "On the test split")
-    yield Block("list", items=list(_reading(found)))
-    yield Block("table", rows=list(_table(found)))
-    yield Block("table", rows=list(_differences(found)))
+    yield Block("list", items=list(_reading(validation)))
+    yield Block("table", rows=list(_table(validation)))
+    yield Block("table", rows=list(_differences(validation)))
     yield Block("figure", "roc.svg")
     yield Block("figure", "distributions.svg")
-    if found.within:
-        yield Block("heading", "Among prompts that are alike")
-        yield Block("list", items=[_ALIKE])
-        yield Block("table", rows=list(_within_table(found)))
+    if validation.within:
+        yield Block("heading", "Within groups of similar prompts")
+        yield Block("list", items=[_WITHIN])
+        yield Block("table", rows=list(_within_table(validation)))
     yield Block("heading", "Does a score add to what is known without it?")
     yield Block("list", items=_GAINS)
-    yield Block("table", rows=list(_gain_table(found)))
-    if found.columns.missing:
+    yield Block("table", rows=list(_gain_table(validation)))
+    if validation.columns.missing:
         yield Block("heading", "Not compared")
-        yield Block("list", items=[f"{BY_NAME[n].title}: {why}." for n, why in found.columns.missing.items()])
+        yield Block("list", items=[f"{BY_NAME[n].title}: {why}." for n, why in validation.columns.missing.items()])
     yield Block("heading", "What each score is")
-    yield Block("table", rows=[("score", "family", "is"), *((_t(r), r.kind.family, r.kind.about) for r in _all(found))])
+    kinds = [result.kind for result in validation.results.values()]
+    yield Block("table", rows=[("score", "family", "is"), *((k.title, k.family, k.about) for k in kinds)])
 
 
-_ALIKE = (
-    "AUROC over pairs of a correct and a wrong test prompt that share something. A score that is a function of that "
-    "thing alone, however well it knows it, has exactly 0.5."
+_WITHIN = (
+    "AUROC over pairs of a correct and a wrong test prompt of the same group. A score that is a function of the "
+    "grouping alone has exactly 0.5, however well it separates overall."
 )
 
 _GAINS = (
     "Logistic regressions fitted on development (the base out of fold), compared on test: the base alone, and with the "
-    "score; a base that does worse on test than the share of correct development prompts is replaced by it. A gain "
-    "is how much the log-loss falls (nats a prompt) and the AUROC rises; p by bootstrap, corrected by Holm for the "
-    "scores tried on a base.",
+    "score; a base that does worse on test than the constant share of correct development prompts is replaced by it. "
+    "The gain is the fall of the log-loss (nats per prompt) and the rise of the AUROC; p by bootstrap, Holm-corrected "
+    "for the scores tried on a base.",
     *(f"{name}: {', '.join(BY_NAME[member].title for member in members)}." for name, members in BASES.items()),
 )
 
 
-def _setup(found: Validation) -> Iterator[tuple[str, str]]:
-    said, counts = found.settings, found.counts
-    yield "model", f"{said['model']} ({said['dtype']})"
-    if said["ensemble"]:
-        yield "ensemble with", ", ".join(map(str, said["ensemble"]))
-    yield "circuit", f"{said['circuit']['name']} (sha256 {said['circuit']['sha256'][:12]})"
-    yield "prompts", f"{counts.prompts}, of which {counts.kept} count (data sha256 {said['data_sha256'][:12]})"
+def _setup(validation: Validation) -> Iterator[tuple[str, str]]:
+    settings, counts = validation.settings, validation.counts
+    yield "model", f"{settings['model']} ({settings['dtype']})"
+    if settings["ensemble"]:
+        yield "ensemble with", ", ".join(map(str, settings["ensemble"]))
+    yield "circuit", f"{settings['circuit']['name']} (sha256 {settings['circuit']['sha256'][:12]})"
+    yield "prompts", f"{counts.prompts}, of which {counts.kept} count (data sha256 {settings['data_sha256'][:12]})"
     for reason, count in counts.dropped.items():
         yield f"dropped: {reason}", str(count)
     given = f"given for {counts.labels_given}"
-    matched = f"by the model's answer ({said['match']}) for {counts.kept - counts.labels_given}"
+    matched = f"by the model's answer ({settings['match']}) for {counts.kept - counts.labels_given}"
     yield "labels", f"{given}, {matched}"
-    yield "function words", "dropped" if said["drop_function_words"] else "kept"
-    yield "matched within", said["matched"] or "nothing"
-    yield "split", f"by {said['group']}: test groups unseen" if said["group"] else "stratified by label"
+    yield "function words", "dropped" if settings["drop_function_words"] else "kept"
+    yield "matched within", settings["matched"] or "nothing"
+    yield "split", f"by {settings['group']}: test groups unseen" if settings["group"] else "stratified by label"
     yield "development", f"{counts.development[0]} correct, {counts.development[1]} wrong"
     yield "test", f"{counts.test[0]} correct, {counts.test[1]} wrong"
-    yield "mode of the EI terms", said["mode"]
-    yield "seed", str(said["seed"])
+    yield "mode of the EI terms", settings["mode"]
+    yield "seed", str(settings["seed"])
 
 
-def _decided(found: Validation) -> Iterator[str]:
-    drawn = "whole groups" if found.comparison.clustered else "prompts within each label"
-    alpha = found.columns.alpha
+def _decided(validation: Validation) -> Iterator[str]:
+    drawn = "whole groups" if validation.comparison.clustered else "prompts within each label"
+    alpha, is_fast = validation.columns.alpha, validation.settings["mode"] == "fast"
     yield (
         "Decided on the development split alone: the direction of every score, thresholds (best F1; Youden's J), alpha "
-        f"({alpha:.3g}, of 17 from 1e-4 to 1e4{', which mode fast cannot tell apart' if _fast(found) else ''}), "
-        f"isotonic calibration, conformal quantiles (coverage {found.settings['coverage']:g}), EAR's maps, and every "
-        "fitted baseline (out of fold on development itself)."
+        f"({alpha:.3g}, of 17 from 1e-4 to 1e4{', which mode fast cannot distinguish' if is_fast else ''}), "
+        f"isotonic calibration, conformal quantiles (coverage {validation.settings['coverage']:g}), EAR's maps, and "
+        "every fitted baseline (out of fold on development itself)."
     )
     yield (
-        f"On the test split nothing was chosen. Intervals are 95% percentiles of {found.comparison.resamples} "
-        f"bootstrap resamples of {drawn}, the same for every score, with development's decisions held; p-values of "
-        f"differences are corrected by Holm for {len(found.results) - 1} scores."
+        f"Nothing was chosen on the test split. Intervals are 95% percentiles of {validation.comparison.resamples} "
+        f"bootstrap resamples of {drawn}, the same for every score, with the decisions of development fixed; p-values "
+        f"of differences are Holm-corrected for {len(validation.results) - 1} scores."
     )
 
 
-def _fast(found: Validation) -> bool:
-    return bool(found.settings["mode"] == "fast")
-
-
-def _reading(found: Validation) -> Iterator[str]:
+def _reading(validation: Validation) -> Iterator[str]:
+    correct, wrong = validation.counts.test
     yield (
         "Correct is the positive class. AUROC 0.5 is chance; below 0.5 the direction of development did not hold; p "
-        "(0.5) is for chance, corrected by Holm within the family of the score. "
-        f"PRR: 0 is random rejection, 1 an oracle's. ECE in {BINS} bins after isotonic calibration. F1 of calling "
-        f"everything correct: {_all_correct(found):.3f}."
+        "(0.5) tests against chance, Holm-corrected within the family of the score. "
+        f"PRR: 0 is random rejection, 1 an oracle. ECE in {BINS} bins after isotonic calibration. F1 of calling "
+        f"everything correct: {2 * correct / (2 * correct + wrong):.3f}."
     )
 
 
-def _all_correct(found: Validation) -> float:
-    correct, wrong = found.counts.test
-    return 2 * correct / (2 * correct + wrong)
-
-
-def _table(found: Validation) -> Iterator[tuple[str, ...]]:
+def _table(validation: Validation) -> Iterator[tuple[str, ...]]:
     yield ("score", "high means", "AUROC dev", "AUROC", "p (0.5)", "AUPRC", "F1", "F1 (Youden)", "PRR", "ECE")
-    for result in _all(found):
+    for result in validation.results.values():
         metrics = (result.metrics[name] for name in ("auprc", "f1", "f1_youden", "prr", "ece"))
         high = ("correct" if result.decision.sign > 0 else "wrong") if result.distinct > 1 else "-"
         area = (f"{result.decision.auroc:.3f}", _number(result.auroc), _plain(result.p_chance))
-        yield (_t(result), high, *area, *map(_number, metrics))
+        yield (result.kind.title, high, *area, *map(_number, metrics))
 
 
-def _differences(found: Validation) -> Iterator[tuple[str, ...]]:
-    suspect = BY_NAME[found.comparison.suspect].title
+def _differences(validation: Validation) -> Iterator[tuple[str, ...]]:
+    suspect = BY_NAME[validation.comparison.suspect].title
     yield (
         "score", "AUROC less max-probability's", "p (Holm)", f"AUROC less that of {suspect}",
         "rank correlation with length", "with max-probability", "distinct values",
     )  # fmt: skip
-    for r in _all(found):
+    for r in validation.results.values():
         yield (
-            _t(r), _number(r.difference), _plain(r.p_value), _number(r.beyond_suspects), _plain(r.length_correlation),
-            _plain(r.confidence_correlation), str(r.distinct),
+            r.kind.title, _number(r.difference), _plain(r.p_value), _number(r.beyond_suspects),
+            _plain(r.length_correlation), _plain(r.confidence_correlation), str(r.distinct),
         )  # fmt: skip
 
 
-def _within_table(found: Validation) -> Iterator[tuple[str, ...]]:
-    yield ("score", *(f"same {what} ({alike.pairs} pairs)" for what, alike in found.within.items()))
-    for result in _all(found):
-        yield (_t(result), *(_number(alike.auroc[result.name]) for alike in found.within.values()))
+def _within_table(validation: Validation) -> Iterator[tuple[str, ...]]:
+    yield ("score", *(f"same {grouping} ({within.pairs} pairs)" for grouping, within in validation.within.items()))
+    for result in validation.results.values():
+        yield (result.kind.title, *(_number(within.auroc[result.name]) for within in validation.within.values()))
 
 
-def _gain_table(found: Validation) -> Iterator[tuple[str, ...]]:
+def _gain_table(validation: Validation) -> Iterator[tuple[str, ...]]:
     yield ("score", "base", "log-loss falls by", "AUROC rises by", "p (Holm)")
-    for gain in found.gains:
-        yield (title(gain), gain.base, _number(gain.log_loss), _number(gain.auroc), _plain(gain.p_value))
+    for gain in validation.gains:
+        yield (gain.title, gain.base, _number(gain.log_loss), _number(gain.auroc), _plain(gain.p_value))
 
 
-def _all(found: Validation) -> list[Result]:
-    return list(found.results.values())
-
-
-def _t(result: Result) -> str:
-    return result.kind.title
-
-
-def _number(estimate: Estimate | None) -> str:
-    return "-" if estimate is None else str(estimate)
+def _number(interval: Interval | None) -> str:
+    return "-" if interval is None else str(interval)
 
 
 def _plain(value: float | None) -> str:
@@ -183,30 +169,22 @@ def _plain(value: float | None) -> str:
 
 
 def as_markdown(content: Sequence[Block]) -> str:
-    """The report as Markdown; figures lie beside it."""
-    found = []
+    """The report as Markdown, with its figures in files beside it."""
+    parts = []
     for block in content:
         if block.kind in ("title", "heading"):
-            found.append(f"{'#' if block.kind == 'title' else '##'} {block.text}")
+            parts.append(f"{'#' if block.kind == 'title' else '##'} {block.text}")
         elif block.kind == "list":
-            found.append("\n".join(f"- {_escape_markdown(item)}" for item in block.items))
+            parts.append("\n".join(f"- {escape_markdown(item)}" for item in block.items))
         elif block.kind == "table":
-            head, *rows = (f"| {' | '.join(map(_escape_markdown, row))} |" for row in block.rows)
-            found.append("\n".join([head, "|---" * len(block.rows[0]) + "|", *rows]))
+            parts.append(markdown_table(block.rows[0], block.rows[1:]))
         else:
-            found.append(f"![{block.text.removesuffix('.svg')}]({block.text})")
-    return "\n\n".join(found) + "\n"
-
-
-def _escape_markdown(text: str) -> str:
-    """Names and reasons come from others' files: no cell ends, no markup begins."""
-    for mark in ("\\", "|", "<", "[", "`", "*"):
-        text = text.replace(mark, f"\\{mark}")
-    return " ".join(text.split())
+            parts.append(f"![{block.text.removesuffix('.svg')}]({block.text})")
+    return "\n\n".join(parts) + "\n"
 
 
 def as_html(content: Sequence[Block], folder: Path) -> str:
-    """The report as one HTML file: every text escaped, figures inside, no script."""
+    """The report as one HTML file: all text escaped, figures embedded, no script."""
     writers: dict[str, Callable[[Block], str]] = {
         "title": lambda block: f"<h1>{html.escape(block.text)}</h1>",
         "heading": lambda block: f"<h2>{html.escape(block.text)}</h2>",

@@ -1,4 +1,7 @@
-"""The protocol from prompts to verdict: two stages on disk, then the analysis, which reads only what they left."""
+"""The protocol from prompts to verdict: two stages that write rows, then the analysis, which reads only the table.
+
+The stages append to `answers.jsonl` and `measured.jsonl`; once both are complete, their rows become `scores.parquet`.
+"""
 
 import hashlib
 import json
@@ -14,32 +17,35 @@ import numpy as np
 from eics.circuits.graph import Circuit
 from eics.errors import OptionError
 from eics.scoring.options import CHOICES
+from eics.studies.run_folder import Row, RowFile, RunFolder
 from eics.studies.validation.analysis import LEAST_RESAMPLES, Validation, analyse
 from eics.studies.validation.answers import Answering, answer_rows
-from eics.studies.validation.conformal import calibrate
+from eics.studies.validation.conformal import Conformal, calibrate
 from eics.studies.validation.data import Labelled, group_values, read_labelled
+from eics.studies.validation.exclusions import FAILED, Choice, choose
 from eics.studies.validation.fitted import folds
-from eics.studies.validation.keep import FAILED, choose
 from eics.studies.validation.measure import FittedEAR, Measuring, measured_rows
-from eics.studies.validation.store import Journal, Row, check_settings, read_parquet, write_parquet
+from eics.studies.validation.table import read_table, write_table
 
 Progress = Callable[[str, int], AbstractContextManager[Callable[..., None]]]
+
+ANSWERS, MEASURED, TABLE = "answers.jsonl", "measured.jsonl", "scores.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """What is asked; all of it is in the report.
+    """Every choice of the protocol; the report states all of them.
 
     Attributes:
-        match: `first-token` or `text`, for prompts without a label of their own.
-        generate: tokens that are written for `text`.
-        drop_function_words: leave out prompts whose answer or predicted token is a function word.
+        match: `first-token` or `text`, for prompts without a given label.
+        generate: number of tokens to generate for `text`.
+        drop_function_words: exclude prompts whose answer or predicted token is a function word.
         matched: keep as many correct as wrong prompts within each group of this field.
         group: put whole groups of this field on one side of the split, and resample whole groups.
-        dev_share: of the prompts, for development.
-        coverage: of the conformal sets.
-        mode: of the scores' EI terms; `fast` has no alpha to choose.
-        seed: of matching, split, folds, probes and resamples.
+        dev_share: share of the prompts that form the development split.
+        coverage: coverage of the conformal sets.
+        mode: how EI terms are computed; `fast` has no alpha to choose.
+        seed: for matching, split, folds, probes and resamples.
     """
 
     match: str = "first-token"
@@ -78,134 +84,126 @@ def validate(
     progress: Progress | None = None,
     **protocol: Any,
 ) -> Validation:
-    """Does the circuit's score tell the model's correct answers from its wrong ones?
+    """Does the circuit's score separate the model's correct answers from its wrong ones?
 
     Args:
         model: from `eics.load_model` or `eics.adapt`, or a loaded transformers model.
         circuit: which heads and MLPs, and the edges between them.
-        data: a file of labelled prompts, or the objects that would stand in it.
-        out: a folder for the rows, the results and the report; nothing is kept where there is none.
+        data: a file of labelled prompts, or objects like its lines.
+        out: a folder for the rows, the results and the report; nothing is kept without it.
         ensemble: other models with the same vocabulary.
-        resamples: of the bootstrap.
-        batch_size: prompts in a forward pass.
+        resamples: number of bootstrap resamples.
+        batch_size: prompts per forward pass.
         memory: megabytes that one temporary block may take.
-        resume: continue what an interrupted run left in `out`.
-        progress: gives, for a stage and its steps, a context with a function that advances.
+        resume: continue an interrupted run in `out`.
+        progress: given a stage and its number of steps, a context manager that yields a function to advance it.
         **protocol: the fields of `Protocol`.
 
     The result has `results` by score, `gains`, `sentences` and `write_report(folder)`.
     """
     from eics.transformer.adapt import adapt
 
-    asked = Protocol(**protocol)
+    chosen = Protocol(**protocol)
     if not isinstance(resamples, int) or resamples < LEAST_RESAMPLES:
         must = f"a whole number >= {LEAST_RESAMPLES}, since fewer could show nothing after correction"
         raise OptionError.of("resamples", must, resamples)
     prompts = read_labelled(data)
-    for key in (asked.matched, asked.group):
-        if key is not None:
-            group_values(prompts, key)
+    for field in (chosen.matched, chosen.group):
+        if field is not None:
+            group_values(prompts, field)
     adapted = adapt(model)
     adapted.check_circuit(circuit)
-    answering = Answering(adapted, asked.match, asked.generate, tuple(adapt(other) for other in ensemble))
-    settings = _settings(asked, answering, circuit, prompts)
-    measuring = Measuring(adapted, circuit, asked.mode, memory, asked.seed, batch_size)
-    with _folder(out) as folder:
-        check_settings(folder / "settings.json", settings, resume=resume)
-        stages = _Stages(folder, prompts, asked, answering, measuring, progress or _silent, resume)
-        table = folder / "scores.parquet"
+    answering = Answering(adapted, chosen.match, chosen.generate, tuple(adapt(other) for other in ensemble))
+    settings = _settings(chosen, answering, circuit, prompts)
+    measuring = Measuring(adapted, circuit, chosen.mode, memory, chosen.seed, batch_size)
+    with _out(out) as path:
+        folder = RunFolder.open(path, settings, (ANSWERS, MEASURED, TABLE), resume=resume, overwrite=True)
+        table = path / TABLE
         if not (resume and table.exists()):
             table.unlink(missing_ok=True)
-            stages.run(table)
-        found = analyse(read_parquet(table), settings, asked.group, asked.matched, resamples=resamples)
+            _Stages(folder, prompts, chosen, answering, measuring, progress or _silent).run(table)
+        validation = analyse(read_table(table), settings, chosen.group, chosen.matched, resamples=resamples)
         if out is not None:
-            found.write_report(folder)
-    return found
+            validation.write_report(path)
+    return validation
 
 
 @dataclass(frozen=True)
 class _Stages:
-    folder: Path
+    folder: RunFolder
     prompts: list[Labelled]
-    asked: Protocol
+    protocol: Protocol
     answering: Answering
     measuring: Measuring
     progress: Progress
-    resume: bool
 
     def run(self, table: Path) -> None:
-        """Both stages, each continued where it was left, then one table of all prompts."""
-        answers = Journal(self.folder / "answers.jsonl", resume=self.resume)
-        measured = Journal(self.folder / "measured.jsonl", resume=self.resume)
+        """Both stages, each resumed if it was interrupted, then one table of all prompts."""
+        answers, measured = self.folder.rows(ANSWERS), self.folder.rows(MEASURED)
         self.answer(answers)
         rows = [{name: value for name, value in row.items() if name != "final"} for row in answers]
-        asked = self.asked
-        chosen = choose(
+        choices = choose(
             rows,
-            drop_function_words=asked.drop_function_words,
-            matched=asked.matched,
-            group=asked.group,
-            share=asked.dev_share,
-            seed=asked.seed,
+            drop_function_words=self.protocol.drop_function_words,
+            matched=self.protocol.matched,
+            group=self.protocol.group,
+            share=self.protocol.dev_share,
+            seed=self.protocol.seed,
         )
-        self.measure(measured, {row["id"]: row for row in rows}, chosen)
+        self.measure(measured, {row["id"]: row for row in rows}, choices)
         scored = {row["id"]: row for row in measured}
-        write_parquet((_whole(row, chosen[row["id"]], scored.get(row["id"], {})) for row in answers), table)
-        for journal in (answers, measured):
-            journal.path.unlink()
+        write_table((_merged(row, choices[row["id"]], scored.get(row["id"], {})) for row in answers), table)
+        for file in (answers, measured):
+            file.path.unlink()
 
-    def answer(self, journal: Journal) -> None:
-        """The first stage."""
-        done = journal.ids()
+    def answer(self, file: RowFile) -> None:
+        done = {row["id"] for row in file}
         todo = [prompt for prompt in self.prompts if prompt.id not in done]
         with self.progress("answers", len(todo)) as tick:
             for rows in answer_rows(self.answering, todo, self.measuring.batch_size, tick):
-                journal.append(rows)
+                file.append(rows)
 
-    def measure(
-        self, journal: Journal, rows: dict[str | int, Row], chosen: dict[str | int, tuple[str | None, str | None]]
-    ) -> None:
-        """What the development split fits, then the second stage."""
-        kept = [prompt for prompt in self.prompts if chosen[prompt.id][0] is not None]
-        development = [prompt for prompt in kept if chosen[prompt.id][0] == "development"]
-        done = journal.ids()
+    def measure(self, file: RowFile, answers: dict[str | int, Row], choices: dict[str | int, Choice]) -> None:
+        """Fits what is fitted on the development split, then scores every prompt that counts."""
+        kept = [prompt for prompt in self.prompts if choices[prompt.id][0] is not None]
+        development = [prompt for prompt in kept if choices[prompt.id][0] == "development"]
+        done = {row["id"] for row in file}
         todo = [prompt for prompt in kept if prompt.id not in done]
         if not todo:
             return
-        known = [rows[p.id] for p in development if rows[p.id].get("answer_probability") is not None]
-        conformal = None
-        if known:
-            probability, mass = (
-                np.array([row[name] for row in known]) for name in ("answer_probability", "answer_mass")
-            )
-            conformal = calibrate(probability, mass, self.asked.coverage, self.asked.seed)
+        conformal = self._conformal([answers[prompt.id] for prompt in development])
         with self.progress("EAR's maps", len(development)) as tick:
-            ear = FittedEAR(self.measuring, [p.prompt for p in development], self._folds(development, rows), tick)
+            ear = FittedEAR(self.measuring, [p.prompt for p in development], self._folds(development, answers), tick)
         how = replace(self.measuring, conformal=conformal, ear=ear)
         with self.progress("scores", len(todo)) as tick:
-            for found in measured_rows(how, [prompt.prompt for prompt in todo], tick):
-                journal.append(found)
+            for rows in measured_rows(how, [prompt.prompt for prompt in todo], tick):
+                file.append(rows)
 
-    def _folds(self, development: Sequence[Labelled], rows: dict[str | int, Row]) -> dict[str | int, int]:
-        labels = np.array([bool(rows[prompt.id]["label"]) for prompt in development])
-        key = self.asked.group
-        groups = None if key is None else [prompt.groups[key] for prompt in development]
-        found: dict[str | int, int] = {}
-        for number, (_, held) in enumerate(folds(labels, groups, self.asked.seed)):
-            found |= {development[at].id: number for at in held}
-        return found
+    def _conformal(self, development: Sequence[Row]) -> Conformal | None:
+        with_answer = [row for row in development if row.get("answer_probability") is not None]
+        if not with_answer:
+            return None
+        probability, mass = (
+            np.array([row[name] for row in with_answer]) for name in ("answer_probability", "answer_mass")
+        )
+        return calibrate(probability, mass, self.protocol.coverage, self.protocol.seed)
+
+    def _folds(self, development: Sequence[Labelled], answers: dict[str | int, Row]) -> dict[str | int, int]:
+        labels = np.array([bool(answers[prompt.id]["label"]) for prompt in development])
+        field = self.protocol.group
+        groups = None if field is None else [prompt.groups[field] for prompt in development]
+        splits = enumerate(folds(labels, groups, self.protocol.seed))
+        return {development[index].id: fold for fold, (_, held) in splits for index in held}
 
 
-def _whole(answer: Row, chosen: tuple[str | None, str | None], scored: Row) -> Row:
+def _merged(answer: Row, choice: Choice, scored: Row) -> Row:
     """A prompt's row of the table."""
-    split, dropped = chosen
-    if scored.get("failed"):
-        split, dropped = None, FAILED
-    return answer | scored | {"split": split, "dropped": dropped}
+    split, excluded = (None, FAILED) if scored.get("failed") else choice
+    return answer | scored | {"split": split, "dropped": excluded}
 
 
-def _settings(asked: Protocol, answering: Answering, circuit: Circuit, prompts: Sequence[Labelled]) -> Row:
-    """What makes a run what it is; `resume` refuses another one."""
+def _settings(protocol: Protocol, answering: Answering, circuit: Circuit, prompts: Sequence[Labelled]) -> Row:
+    """What identifies a run: `resume` requires the same."""
     text = json.dumps([[asdict(prompt.prompt), prompt.answers, prompt.label, prompt.groups] for prompt in prompts])
     return {
         "model": answering.model.name,
@@ -214,21 +212,17 @@ def _settings(asked: Protocol, answering: Answering, circuit: Circuit, prompts: 
         "circuit": circuit.label(),
         "prompts": len(prompts),
         "data_sha256": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
-        **asdict(asked),
+        **asdict(protocol),
     }
 
 
 @contextmanager
-def _folder(out: str | Path | None) -> Iterator[Path]:
-    if out is None:
-        with TemporaryDirectory(prefix="eics-") as name:
-            yield Path(name)
+def _out(out: str | Path | None) -> Iterator[Path]:
+    if out is not None:
+        yield Path(out)
         return
-    folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise OptionError.of("out", "a folder", str(out))
-    folder.mkdir(parents=True, exist_ok=True)
-    yield folder
+    with TemporaryDirectory(prefix="eics-") as name:
+        yield Path(name)
 
 
 @contextmanager

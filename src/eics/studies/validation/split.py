@@ -1,25 +1,23 @@
-"""Development and test: what is chosen is chosen on one, what is claimed is measured on the other."""
+"""Development and test splits: every choice is made on development, every claim is measured on test."""
 
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eics.errors import OptionError
+from eics.studies.statistics import Flags
 
-Flags = NDArray[np.bool_]
-
-_STRATIFIED, _GROUPED = 1, 2  # random streams of their own
+_STRATIFIED, _GROUPED = 1, 2  # separate random streams
 
 LEAST = 5
-"""Correct and wrong prompts that each split must have: five folds, each with both."""
+"""Correct and wrong prompts that each split must have, so that each of five folds has both."""
 
 
 def stratified(labels: Flags, groups: Sequence[str], share: float, seed: int) -> Flags:
-    """Which prompts are for development: `share` of the correct and of the wrong ones, in each group alike.
+    """Which prompts are for development: a `share` of the correct and of the wrong ones in each group.
 
-    Groups that are matched (as many correct as wrong) stay so on both sides: what rounding leaves over in one group is
-    carried to the next, for both labels in the same way.
+    Groups with as many correct as wrong prompts stay balanced on both sides: rounding remainders are carried from one
+    group to the next, equally for both labels.
     """
     draw = np.random.default_rng([seed, _STRATIFIED])
     names = np.asarray(groups, dtype=object)
@@ -36,38 +34,38 @@ def stratified(labels: Flags, groups: Sequence[str], share: float, seed: int) ->
 
 
 def by_group(labels: Flags, groups: Sequence[str], share: float, seed: int) -> Flags:
-    """Which prompts are for development where no group may be on both sides.
+    """Which prompts are for development if no group may be on both sides.
 
-    Groups in random order, each to the side that lacks more of its prompts.
+    Groups are taken in random order and assigned to the side that lacks a larger part of its share.
     """
     names = sorted(set(groups))
     if len(names) < 2:
         raise OptionError(f"A split by group must have at least two groups. Got {len(names)}: {', '.join(names)}.")
     listed = np.asarray(groups, dtype=object)
     draw = np.random.default_rng([seed, _GROUPED])
-    taken, development = {True: 0.0, False: 0.0}, np.zeros(len(labels), dtype=bool)
+    counts, development = {True: 0.0, False: 0.0}, np.zeros(len(labels), dtype=bool)
     for group in draw.permutation(np.asarray(names, dtype=object)):
         members = listed == group
-        side = taken[True] / share <= taken[False] / (1 - share)
-        taken[side] += float(members.sum())
+        side = counts[True] / share <= counts[False] / (1 - share)
+        counts[side] += float(members.sum())
         development |= members & side
     return development
 
 
 def check_split(labels: Flags, development: Flags) -> None:
-    """Both splits must have enough of both labels."""
+    """Refuses splits that lack prompts of either label."""
     sides = {"development": development, "test": ~development}
     counts = {name: (int(labels[side].sum()), int((~labels[side]).sum())) for name, side in sides.items()}
     correct, wrong = int(labels.sum()), int((~labels).sum())
     if correct == 0 or wrong == 0:
         raise OptionError(
-            f"The prompts must have both labels. All {correct + wrong} that are left are "
-            f"{'correct' if correct else 'wrong'}: there is nothing to tell apart."
+            f"The prompts must have both labels. All {correct + wrong} that remain are "
+            f"{'correct' if correct else 'wrong'}: there is nothing to separate."
         )
     for name, (right, false) in counts.items():
         if min(right, false) < LEAST:
             raise OptionError(
                 f"The {name} split must have at least {LEAST} correct and {LEAST} wrong prompts. It has {right} "
-                f"correct and {false} wrong (of {correct} and {wrong} in all): bring more prompts, or change "
+                f"correct and {false} wrong (of {correct} and {wrong} in all): add prompts, or change "
                 "--dev-share, --seed or the grouping."
             )

@@ -1,8 +1,8 @@
-"""Function words: answers that are easy to predict and say nothing.
+"""Function words: predictions that are easy to make and carry no answer.
 
-A quantity that only notices that the model is about to say "the" looks like a detector of wrong answers, since "the" is
-never the right one. A token without a letter or a digit (punctuation, a line break) counts as one too. Words that
-are also names (may, us, will) are not on the list.
+A score that only notices that the model is about to say "the" looks like a detector of wrong answers, because "the" is
+never a right one. Tokens without a letter or a digit (punctuation, a line break) count as function words too. Words
+that are also names (may, us, will) are not on the list.
 """
 
 FUNCTION_WORDS = frozenset(
@@ -25,7 +25,7 @@ _EDGES = ".,;:!?()[]\"'"
 
 
 def is_function_word(text: str) -> bool:
-    """Whether a token's or an answer's text is a function word, or no word at all.
+    """Whether the text of a token or answer is a function word, or no word at all.
 
     >>> [is_function_word(text) for text in (" the", "Paris", "\\n", "1984", " It")]
     [True, False, True, False, True]

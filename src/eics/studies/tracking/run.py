@@ -1,0 +1,116 @@
+"""Measures all subjects into a run folder and writes the findings.
+
+| file | holds |
+|---|---|
+| `settings.json` | model, tasks, circuits, options; `--resume` requires the same |
+| `rows.jsonl` | one row per prompt and circuit, as they are made |
+| `rows.parquet` | all rows again, once the run is complete |
+| `track.json`, `track.md`, `track.png` | correlations and costs; verdict and tables; figure |
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eics.models.base import Model
+from eics.studies.run_folder import Row, RunFolder, whole_file
+from eics.studies.tracking.analysis import over_circuits, over_prompts, to_record
+from eics.studies.tracking.costs import Cost, costs
+from eics.studies.tracking.measure import Subject, measure_subject, references
+
+ROWS = "rows.jsonl"
+
+
+def track(
+    model: Model,
+    subjects: Sequence[Subject],
+    setup: Mapping[str, Any],
+    out: Path,
+    *,
+    batch_size: int = 8,
+    memory: float = 512,
+    seed: int = 0,
+    resume: bool = False,
+    tick: Callable[[int], None] = lambda _: None,
+) -> str:
+    """Measures every subject, resuming an earlier run if told to, and writes the findings; returns the page.
+
+    `setup` is what the page says about the run.
+    """
+    folder = RunFolder.open(out, _settings(model, subjects, seed), (ROWS,), resume=resume)
+    file = folder.rows(ROWS)
+    rows = [_from_json(row) for row in file]
+    tick(len(rows))
+    done = {(row["task"], row["prompt"], row["circuit"]) for row in rows}
+    timed: list[Cost] = []
+    how: dict[str, Any] = {"batch_size": batch_size, "memory": memory}
+    for subject in subjects:
+        means = references(model, subject, batch_size)
+        for batch in measure_subject(model, subject, means, seed=seed, tick=tick, done=done, **how):
+            file.append(map(_to_json, batch))
+            rows += batch
+        timed += costs(model, subject, means, **how)
+    return _finish(folder, setup, rows, timed, seed)
+
+
+def _settings(model: Model, subjects: Sequence[Subject], seed: int) -> Row:
+    return {
+        "model": model.name,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "seed": seed,
+        "subjects": [
+            {
+                "task": subject.task.name,
+                "prompts": _hash(subject.task.pairs),
+                "reference": _hash(subject.reference.pairs),
+                "circuits": [member.circuit.sha256 for member in subject.members],
+                "metric": subject.metric,
+                "family_prompts": subject.family_prompts,
+                "all_eics": subject.all_eics,
+            }
+            for subject in subjects
+        ],
+    }
+
+
+def _hash(pairs: Sequence[Any]) -> str:
+    text = json.dumps([vars(pair) for pair in pairs])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _finish(folder: RunFolder, setup: Mapping[str, Any], rows: Sequence[Row], timed: Sequence[Cost], seed: int) -> str:
+    from eics.reporting.plots import save
+    from eics.studies.tracking.figure import tracking_figure
+    from eics.studies.tracking.page import page
+
+    folder.write_parquet("rows.parquet", [_to_json(row) for row in rows])
+    prompts, circuits = over_prompts(rows, seed=seed), over_circuits(rows, seed=seed)
+    document = {
+        "format": "eics-tracking",
+        "version": 1,
+        "about": dict(setup),
+        "over_prompts": [to_record(finding) for finding in prompts],
+        "over_circuits": [to_record(finding) for finding in circuits],
+        "costs": [
+            {"what": c.name, "forward_equivalents": c.ratio.to_json(), "seconds": c.seconds, "forward": c.forward}
+            for c in timed
+        ],
+    }
+    folder.write("track.json", json.dumps(document, allow_nan=False, indent=1) + "\n")
+    text = page(setup, rows, prompts, circuits, timed)
+    folder.write("track.md", text)
+    with whole_file(folder.path / "track.png") as path:
+        save(tracking_figure(rows, prompts), path)
+    return text
+
+
+def _to_json(row: Row) -> Row:
+    """JSON has neither nan nor infinity."""
+    return {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in row.items()}
+
+
+def _from_json(row: Row) -> Row:
+    return {n: math.nan if v is None and n != "group" else v for n, v in row.items()}
