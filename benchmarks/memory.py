@@ -1,42 +1,39 @@
-"""Peak resident memory of scoring, beyond the loaded model: each mode in a process of its own. Linux.
+"""Peak resident memory of scoring beyond the loaded model, each mode in its own process. Linux only.
 
     eics models fetch smollm2
     python benchmarks/memory.py                                  # fast, lanczos, exact; exact takes minutes
     python benchmarks/memory.py --modes fast,lanczos --tokens 128
 
-A circuit of 20 nodes spread over the model's depth is scored on one prompt. What is printed for each mode: resident
-memory once the model is loaded and has run once (weights, Python, torch), the peak while scoring, their difference,
-and the time.
+A circuit of 20 nodes spread over the depth of the model is scored on one prompt. Prints, for each mode, the resident
+memory once the model is loaded and has run once (weights, Python, torch), the peak while scoring, their difference, and
+the time.
 """
 
 import argparse
-import ctypes
 import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import eics
 from eics.models.base import Model
-
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+from eics.studies.bench.measure import forget_peak, megabytes
 
 
 def chain_of_layers(model: Model, nodes: int) -> eics.Circuit:
-    """Input, heads and MLPs at even depths, read-out; each reads the input and the three nodes before it."""
+    """Input, evenly spread heads and MLPs, read-out; each node reads the input and the three nodes before it."""
     blocks = model.transformer.blocks
     sites = [name for i, block in enumerate(blocks) for name in (f"a{i}.h{i % block.attention.heads}", f"m{i}")]
     inner = nodes - 2
     if not 1 <= inner <= len(sites):
         raise SystemExit(f"--nodes must be 3 to {len(sites) + 2} for this model. Got {nodes}.")
-    order = ["input", *(sites[place * len(sites) // inner] for place in range(inner)), "logits"]
+    order = ["input", *(sites[index * len(sites) // inner] for index in range(inner)), "logits"]
     before = {target: {"input", *order[max(0, i - 3) : i]} for i, target in enumerate(order) if i}
     return eics.Circuit((source, target) for target, sources in before.items() for source in sorted(sources))
 
 
 def measure(arguments: argparse.Namespace, mode: str) -> dict[str, float]:
-    """Megabytes and seconds of one mode, in this process."""
+    """Megabytes and seconds of one mode, measured in this process."""
     import torch
 
     torch.set_num_threads(arguments.threads)
@@ -45,29 +42,17 @@ def measure(arguments: argparse.Namespace, mode: str) -> dict[str, float]:
     stream = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, model.vocabulary, (arguments.tokens,), generator=stream).tolist()
     with torch.no_grad():
-        model.module(torch.tensor([tokens]))  # weights that are mapped from disk are resident after this
-    _give_back()
-    loaded = _megabytes("VmRSS")
-    _CLEAR.write_text("5")  # the kernel forgets the peak so far: loading has one of its own
+        model.module(torch.tensor([tokens]))  # makes weights that are mapped from disk resident
+    if not forget_peak():  # of loading
+        raise SystemExit("Peak memory is read from /proc, which must be writable: this needs Linux.")
+    loaded = megabytes("VmRSS")
     start = time.perf_counter()
     score = eics.score(model, circuit, tokens, mode=mode, preset=arguments.preset)
     seconds = time.perf_counter() - start
     if score.status == "failed":
         raise SystemExit(f"{mode}: {score.reason}")
-    peak = _megabytes("VmHWM")
+    peak = megabytes("VmHWM")
     return {"nodes": len(circuit.nodes), "loaded": loaded, "peak": peak, "beyond": peak - loaded, "seconds": seconds}
-
-
-def _give_back() -> None:
-    """Memory that loading freed must not hide what scoring takes; only glibc keeps it, and only it has the call."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-
-
-def _megabytes(name: str) -> float:
-    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
-    return int(line.split()[1]) / 1024
 
 
 def _arguments() -> argparse.Namespace:
@@ -83,10 +68,8 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Prints a line for each mode."""
     arguments = _arguments()
-    if not _CLEAR.exists():
-        raise SystemExit("Peak memory is read from /proc: this needs Linux.")
     if arguments.here:
         try:
             print(json.dumps(measure(arguments, arguments.modes)))
@@ -96,12 +79,12 @@ def main() -> None:
     print(f"{arguments.model}, {arguments.nodes} nodes, {arguments.tokens} tokens, preset {arguments.preset}; MB")
     print(f"{'mode':<8} {'loaded':>8} {'peak':>8} {'beyond':>8} {'seconds':>8}")
     for mode in arguments.modes.split(","):
-        again = [sys.executable, __file__, *sys.argv[1:], "--here", "--modes", mode]
-        result = subprocess.run(again, check=False, stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, __file__, *sys.argv[1:], "--here", "--modes", mode]
+        result = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
         if result.returncode != 0:
             raise SystemExit(result.returncode)
-        found = json.loads(result.stdout)
-        numbers = " ".join(f"{found[name]:8.0f}" for name in ("loaded", "peak", "beyond", "seconds"))
+        measured = json.loads(result.stdout)
+        numbers = " ".join(f"{measured[name]:8.0f}" for name in ("loaded", "peak", "beyond", "seconds"))
         print(f"{mode:<8} {numbers}", flush=True)
 
 

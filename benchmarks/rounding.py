@@ -1,10 +1,9 @@
-"""What rounding products does to a score: `fast` on a bfloat16 model on a GPU, with and without it
-(`eics.linalg.precision`).
+"""What rounded products (`eics.linalg.precision`) do to a score: `fast` on a bfloat16 model, with and without rounding.
 
     python benchmarks/rounding.py                      # the 8B shape, random weights, 8 prompts of 128 tokens
     python benchmarks/rounding.py --shape llama-1b
 
-Printed: the largest relative change of each number over the prompts, and of the parts' information.
+Prints the largest relative change over the prompts of each number and of the EI of the parts.
 """
 
 import argparse
@@ -16,7 +15,8 @@ import torch
 import eics
 from eics.errors import EICSError
 from eics.scoring.cuda_graphs import without_cuda_graphs
-from eics.studies.bench.circuits import REFERENCES
+from eics.studies.bench.rows import Setting
+from eics.studies.bench.run import Bench, Plan
 from eics.studies.bench.shapes import random_model, shape_named
 
 
@@ -28,33 +28,32 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
-        raise SystemExit("Products are rounded on a GPU only: this needs one.")
+        raise SystemExit("Products are rounded on a GPU only: this needs a GPU.")
     model = random_model(shape_named(arguments.shape), name=arguments.shape, device="cuda", dtype="bfloat16")
-    blocks = model.transformer.blocks
-    circuit = REFERENCES["medium"](len(blocks), blocks[0].attention.heads)
-    size, stream = (arguments.batch, arguments.tokens), torch.Generator().manual_seed(0)
-    prompts = torch.randint(0, model.vocabulary, size, generator=stream).tolist()
+    setting = Setting(arguments.shape, "cuda", "bfloat16", arguments.batch, arguments.tokens)
+    bench = Bench(model, setting, Plan())
+    circuit = bench.circuit("medium")
 
     def scores(linearization: str) -> list[eics.Score]:
         with without_cuda_graphs():
-            found = eics.score(
-                model, circuit, prompts, mode="fast", linearization=linearization, batch_size=arguments.batch
+            results = eics.score(
+                model, circuit, bench.tokens, mode="fast", linearization=linearization, batch_size=arguments.batch
             )
-        return list(found) if not isinstance(found, eics.Score) else [found]
+        return list(results) if not isinstance(results, eics.Score) else [results]
 
     for linearization in ("frozen", "jacobian"):
         rounded = scores(linearization)
         with patch("eics.scoring.batch.products", lambda *_: nullcontext()):
-            whole = scores(linearization)
-        pairs = list(zip(rounded, whole, strict=True))
-        found = {
-            name: max(abs(getattr(one, name) / getattr(other, name) - 1.0) for one, other in pairs)
+            exact = scores(linearization)
+        pairs = list(zip(rounded, exact, strict=True))
+        changes = {
+            name: max(abs(getattr(r, name) / getattr(e, name) - 1.0) for r, e in pairs)
             for name in ("c_sh", "dei", "ei_macro")
         }
-        found["ei_parts"] = max(
-            abs(one.ei_parts[part] / other.ei_parts[part] - 1.0) for one, other in pairs for part in other.ei_parts
+        changes["ei_parts"] = max(
+            abs(r.ei_parts[part] / e.ei_parts[part] - 1.0) for r, e in pairs for part in e.ei_parts
         )
-        print(f"{linearization}: " + ", ".join(f"{name} {change:.1e}" for name, change in found.items()))
+        print(f"{linearization}: " + ", ".join(f"{name} {change:.1e}" for name, change in changes.items()))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Which step of a score takes how many operations: FLOPs over the forward pass's, step by step.
+"""The FLOPs of a score step by step, as multiples of those of the forward pass.
 
     python benchmarks/shares.py                                       # medium and ioi in fast mode
     python benchmarks/shares.py --mode exact --circuits heads,medium
 
-The batch and the shape are those of `eics bench`: GPT-2's, random weights, 8 prompts of 16 tokens. What weights give
-once for all batches is computed before anything is counted.
+Shape and batch are those of `eics bench`: GPT-2 with random weights, 8 prompts of 16 tokens. What is computed once from
+weights for all batches is not counted.
 """
 
 import argparse
@@ -16,12 +16,13 @@ import torch
 from eics.circuits.graph import Circuit
 from eics.errors import EICSError
 from eics.linearized.circuit import LinearizedCircuit
-from eics.models.base import Model
 from eics.scoring.emergence import emergence_spectra, macro_spectrum
 from eics.scoring.options import PAPER, Options
 from eics.scoring.sheaf import sheaf_terms
 from eics.studies.bench.circuits import REFERENCES
 from eics.studies.bench.counts import count
+from eics.studies.bench.rows import Setting
+from eics.studies.bench.run import Bench, Plan
 from eics.studies.bench.shapes import random_model, shape_named
 from eics.transformer.forward import ForwardState, run
 from eics.transformer.linearize import TransformerRun
@@ -30,7 +31,7 @@ _STEPS = ("setting up", "edges", "macro map", "all of the emergence term")
 
 
 def shares(state: ForwardState, circuit: Circuit, options: Options) -> list[int]:
-    """FLOPs of each step, each on a circuit linearized for it: what steps share is counted in every one."""
+    """FLOPs of each step on a freshly linearized circuit, so that work shared by steps counts in each of them."""
 
     def linearize() -> LinearizedCircuit:
         return TransformerRun(state, circuit).linearize(options.linearization)
@@ -52,30 +53,28 @@ def shares(state: ForwardState, circuit: Circuit, options: Options) -> list[int]
 def main() -> None:
     """Prints a line for each circuit and linearization."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--circuits", default="medium,ioi", help="of: " + ", ".join(REFERENCES))
+    parser.add_argument("--circuits", default="medium,ioi", help=f"any of {', '.join(REFERENCES)}")
     parser.add_argument("--mode", default="fast", choices=("fast", "lanczos", "exact"))
     parser.add_argument("--shape", default="gpt2")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=16)
     arguments = parser.parse_args()
-    strangers = [name for name in arguments.circuits.split(",") if name not in REFERENCES]
-    if strangers:
-        parser.error(f"--circuits must be of {', '.join(REFERENCES)}. Got {strangers[0]!r}.")
-    model: Model = random_model(shape_named(arguments.shape), name=arguments.shape)
-    stream = torch.Generator().manual_seed(0)
-    size = (arguments.batch, arguments.tokens)
-    prompts = torch.randint(0, model.vocabulary, size, generator=stream).tolist()
-    blocks = model.transformer.blocks
-    for name in arguments.circuits.split(","):
-        circuit = REFERENCES[name](len(blocks), blocks[0].attention.heads)
+    names = arguments.circuits.split(",")
+    unknown = [name for name in names if name not in REFERENCES]
+    if unknown:
+        parser.error(f"--circuits must be any of {', '.join(REFERENCES)}. Got {unknown[0]!r}.")
+    model = random_model(shape_named(arguments.shape), name=arguments.shape)
+    bench = Bench(model, Setting(arguments.shape, "cpu", "float32", arguments.batch, arguments.tokens), Plan())
+    for name in names:
+        circuit = bench.circuit(name)
         with torch.no_grad():
-            state = run(model, prompts, circuit)
-            forward = count(lambda circuit=circuit: run(model, prompts, circuit)).flops
+            state = run(model, bench.tokens, circuit)
+            forward = count(partial(run, model, bench.tokens, circuit)).flops
             for linearization in ("frozen", "jacobian"):
                 options = PAPER.with_(mode=arguments.mode, linearization=linearization)
-                found = zip(_STEPS, shares(state, circuit, options), strict=True)
-                said = ", ".join(f"{step} {flops / forward:.2f}" for step, flops in found)
-                print(f"{name} {arguments.mode} {linearization}: {said}")
+                steps = zip(_STEPS, shares(state, circuit, options), strict=True)
+                ratios = ", ".join(f"{step} {flops / forward:.2f}" for step, flops in steps)
+                print(f"{name} {arguments.mode} {linearization}: {ratios}")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,15 @@
-"""Finds the bundled circuits and measures them: `python scripts/make_circuits.py`, or with names, those alone.
+"""Finds and measures the bundled circuits: `python scripts/make_circuits.py [NAME ...]`.
 
-Each is found by EAP-IG on pairs of its task (corrupted ablation, logit difference, edges chosen greedily; 64 pairs and
-200 edges for all tasks of SmolLM2) and measured on the task's test part, which shares no subject, name, event or person
-with it. Writes `src/eics/data/circuits/NAME.json` with the command and the numbers inside and the curves of the docs,
-and prints their table.
+Each is found by EAP-IG on pairs of its task (corrupted ablation, logit difference, greedy selection; 64 pairs and 200
+edges for all tasks of SmolLM2) and measured on the test part of the task, which shares no subject, name, event or
+person with it. Writes `src/eics/data/circuits/NAME.json`, which includes the command and the numbers, and the curves of
+the docs; prints the table of the docs.
 """
 
 import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from eics.circuits.formats.files import write_graph
 from eics.circuits.graph import Circuit
@@ -31,11 +30,11 @@ CIRCUITS = {
     "people": ("people-0", 120, 120),
     "induction": ("induction", 96, 20),
 }
-"""By task: model, pairs, edges."""
+"""Model, pairs and edges of each task."""
 
 
 def main() -> None:
-    """One circuit after the other."""
+    """Finds, measures and writes one circuit after another."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CIRCUITS)}  [default: all]")
     parser.add_argument("--circuits", type=Path, default=Path("src/eics/data/circuits"))
@@ -45,29 +44,28 @@ def main() -> None:
     for name in given.names or CIRCUITS:
         origin, pairs, edges = CIRCUITS[name]
         model, how = load_model(origin), How()
-        found = attribute(model, read_task(name, model, pairs), how, batch_size=16)
-        graph, _ = found_graph(model, name, found, how, edges, "greedy")
+        attribution = attribute(model, read_task(name, model, pairs), how, batch_size=16)
+        graph, _ = found_graph(model, name, attribution, how, edges, "greedy")
         circuit, test = graph.circuit(), read_task(f"{name}-test", model)
-        measured = {"corrupted": faithfulness(model, test, {"circuit": circuit, **curve(found)}, batch_size=16)}
+        measured = {"corrupted": faithfulness(model, test, {"circuit": circuit, **curve(attribution)}, batch_size=16)}
         for ablation in ("mean", "zero"):
             measured[ablation] = faithfulness(model, test, {"circuit": circuit}, ablation=ablation, batch_size=16)
         command = f"eics discover --model {origin} --task {name} --limit {pairs} --edges {edges} --batch-size 16"
-        numbers = {ablation: vars(one.points[0].faithfulness) for ablation, one in measured.items()}
-        about = {"command": f"{command} --out {name}.json", "faithfulness": {"task": test.name, **numbers}}
-        write_graph(
-            replace(graph, metadata={**graph.metadata, **about}), given.circuits / f"{name}.json", "eics-circuit"
-        )
+        numbers = {ablation: vars(result.points[0].faithfulness) for ablation, result in measured.items()}
+        provenance = {"command": f"{command} --out {name}.json", "faithfulness": {"task": test.name, **numbers}}
+        graph = replace(graph, metadata={**graph.metadata, **provenance})
+        write_graph(graph, given.circuits / f"{name}.json", "eics-circuit")
         save(faithfulness_figure(measured["corrupted"], f"{name}, held-out prompts"), given.docs / f"curve-{name}.png")
-        rows.append(row(name, circuit, found.clean, found.ablated, measured))
+        rows.append(row(name, circuit, attribution, measured))
     sys.stdout.write("\n".join([HEAD, *rows, ""]))
 
 
-def curve(found: Attribution) -> dict[str, Circuit]:
-    """The best edges at MIB's sizes; where the model is so small that they make no path, the size is left out."""
+def curve(attribution: Attribution) -> dict[str, Circuit]:
+    """The best edges at the sizes of MIB, except where a small model has too few of them to make a path."""
     circuits = {}
     for share in SHARES:
         try:
-            circuits[f"top {share:.1%}"], _ = select(found, max(1, round(share * found.graph.edges)), "top")
+            circuits[f"top {share:.1%}"], _ = select(attribution, max(1, round(share * attribution.graph.edges)), "top")
         except CircuitError:
             continue
     return circuits
@@ -77,12 +75,13 @@ HEAD = """| circuit | nodes | edges | logit difference | faithfulness: corrupted
 |---|---|---|---|---|---|---|---|---|"""
 
 
-def row(name: str, circuit: Any, clean: float, ablated: float, measured: dict[str, Faithfulness]) -> str:
+def row(name: str, circuit: Circuit, attribution: Attribution, measured: dict[str, Faithfulness]) -> str:
     """One line of the table."""
-    kept = [str(one.points[0].faithfulness) for one in measured.values()]
+    kept = [str(result.points[0].faithfulness) for result in measured.values()]
     areas = [str(measured["corrupted"].cpr), str(measured["corrupted"].cmd)]
-    size = [str(len(circuit.order)), str(len(circuit.edges)), f"{clean:.2f} / {ablated:.2f}"]
-    return f"| {' | '.join([f'`{name}`', *size, *kept, *areas])} |"
+    size = [str(len(circuit.order)), str(len(circuit.edges))]
+    metric = f"{attribution.clean:.2f} / {attribution.ablated:.2f}"
+    return f"| {' | '.join([f'`{name}`', *size, metric, *kept, *areas])} |"
 
 
 if __name__ == "__main__":

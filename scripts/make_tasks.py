@@ -1,10 +1,10 @@
 """Writes the bundled tasks: `python scripts/make_tasks.py --model smollm2 --out src/eics/data/tasks`.
 
-Facts, names and templates are written here, by hand. A corrupted prompt is the clean one with another subject (facts),
-with the repeated name exchanged (indirect objects) or with a year after which any is late enough (greater-than). The
-model is asked for its tokenizer alone: which words are one token, and which prompts have the same number of them. There
-is one part to discover on and one, `-test`, to judge on; subjects, names of people and events are not shared between
-the two.
+Facts, names and templates are written here by hand. A corrupted prompt is the clean one with another subject (facts),
+with a third name in place of the repeated one (indirect objects), or with a year that any later year exceeds
+(greater-than). Only the tokenizer of the model is used, to see which words are one token and which prompts have the
+same number of tokens. One part is for discovery and one, `-test`, for evaluation; they share no subjects, names or
+events.
 """
 
 import argparse
@@ -86,11 +86,11 @@ Count = Callable[[str], int]
 
 
 def facts(draw: random.Random, count: Count, part: int) -> Iterator[Line]:
-    """Every fact of this part of the subjects once, against two others of its relation that fit."""
+    """Every fact of this part, each corrupted by up to two other subjects of its relation that fit."""
     for relation, (table, template) in RELATIONS.items():
         subjects = sorted(table)
         random.Random(relation).shuffle(subjects)
-        mine = [s for place, s in enumerate(subjects) if (place % 3 == 2) == bool(part) and count(" " + table[s]) == 1]
+        mine = [s for index, s in enumerate(subjects) if (index % 3 == 2) == bool(part) and count(" " + table[s]) == 1]
         for subject in mine:
             clean = template.format(subject)
             fits = [o for o in mine if table[o] != table[subject] and count(template.format(o)) == count(clean)]
@@ -102,19 +102,19 @@ def facts(draw: random.Random, count: Count, part: int) -> Iterator[Line]:
 
 
 def indirect_objects(draw: random.Random, count: Count, part: int) -> Iterator[Line]:
-    """`... gave a drink to`: the answer is the name that came once; corrupted, a third name gives."""
-    names = [name for place, name in enumerate(NAMES) if (place % 3 == 2) == bool(part) and count(" " + name) == 1]
+    """`... gave a drink to`: the answer is the name that occurs once; in the corrupted prompt a third person gives."""
+    names = [name for index, name in enumerate(NAMES) if (index % 3 == 2) == bool(part) and count(" " + name) == 1]
     for _ in range(200 if part == 0 else 100):
-        one, two, third = draw.sample(names, 3)
+        giver, receiver, third = draw.sample(names, 3)
         scene, place, thing = draw.choice(SCENES), draw.choice(PLACES), draw.choice(THINGS)
-        a, b = draw.sample([one, two], 2)
-        clean, corrupted = (scene.format(a=a, b=b, s=s, place=place, thing=thing) for s in (one, third))
-        yield {"clean": clean, "corrupted": corrupted, "answer": " " + two, "foil": " " + one}
+        a, b = draw.sample([giver, receiver], 2)
+        clean, corrupted = (scene.format(a=a, b=b, s=s, place=place, thing=thing) for s in (giver, third))
+        yield {"clean": clean, "corrupted": corrupted, "answer": " " + receiver, "foil": " " + giver}
 
 
 def greater_than(draw: random.Random, _: Count, part: int) -> Iterator[Line]:
-    """`from the year 1743 to the year 17`: the next digit must not be smaller than 4; corrupted, the year ends 01."""
-    events = [event for place, event in enumerate(EVENTS) if (place % 3 == 2) == bool(part)]
+    """`from the year 1743 to the year 17`: the next digit must exceed 4; corrupted, the year ends in 01."""
+    events = [event for index, event in enumerate(EVENTS) if (index % 3 == 2) == bool(part)]
     for _ in range(150 if part == 0 else 75):
         century, decade, year = draw.choice((16, 17, 18)), draw.randint(3, 8), draw.randint(2, 9)
         head = f"The {draw.choice(events)} lasted from the year {century}"
@@ -126,7 +126,7 @@ def greater_than(draw: random.Random, _: Count, part: int) -> Iterator[Line]:
 
 
 def main() -> None:
-    """Writes the files."""
+    """Writes the task files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--out", type=Path, default=Path("src/eics/data/tasks"))

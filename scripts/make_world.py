@@ -1,13 +1,13 @@
 """Makes the validation world: `python scripts/make_world.py`, about nine minutes on one core.
 
-Five GPT-2s that learn facts about invented people by heart (`world_people.py`), one that learns to look up what
-followed a word (`world_induction.py`), prompts labelled by construction, and tasks to find circuits with. Writes
-`src/eics/data/worlds/NAME/` (what transformers loads), `prompts/*.jsonl` and `tasks/*.jsonl` beside it, and
-`worlds/manifest.json`: sizes, training, what was measured, and the sha256 of every file; prints the table of
-docs/validation-world.md. One thread and seeds make two runs on one machine equal; another processor or another torch
-may round otherwise.
+Five GPT-2s that memorise facts about invented people (`world_people.py`), one that learns to look up what followed a
+word (`world_induction.py`), prompts labelled by construction, and tasks for circuit discovery. Writes
+`src/eics/data/worlds/NAME/` (for transformers to load), `prompts/*.jsonl`, `tasks/*.jsonl`, and `worlds/manifest.json`
+with sizes, training, measurements, and the sha256 of every file; prints the table of docs/validation-world.md. Training
+uses fixed seeds and a single thread, so two runs on one machine are equal; another processor or torch version may round
+differently.
 
-What is measured here is accuracy and max-probability, on people who are in no labelled prompt.
+Accuracy and max-probability are measured on people who appear in no labelled prompt.
 """
 
 import argparse
@@ -37,17 +37,17 @@ from eics.models.download.convert import write_model, write_tokenizer
 from world_people import ASKED, World
 
 SPECIAL = ("<unk>", "<s>")
-NOTHING = -100  # a label that is not learned
+NOTHING = -100  # label of a token that is not learned
 SEEDS = 5
 NAMES = (*(f"people-{seed}" for seed in range(SEEDS)), "induction")
-PAIRS = 96  # of each induction task
+PAIRS = 96  # pairs per induction task
 
 Batches = Iterator[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A model's size and how long it learns."""
+    """The size of a model and its training."""
 
     layers: int
     width: int
@@ -58,7 +58,7 @@ class Recipe:
     steps: int
     batch: int
     rate: float
-    spread: float = 0.02  # of the first weights
+    spread: float = 0.02  # standard deviation of the initial weights
 
 
 PEOPLE = Recipe(layers=3, width=64, heads=8, inner=256, context=16, tied=True, steps=1500, batch=96, rate=4e-3)
@@ -68,53 +68,53 @@ INDUCTION = Recipe(
 
 
 def main() -> None:
-    """Everything, or with `--steps` the same quickly and badly."""
+    """Makes everything; fewer `--steps` give badly trained models quickly."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--out", type=Path, default=Path("src/eics/data"), help="where worlds/, prompts/ and tasks/ are"
+        "--out", type=Path, default=Path("src/eics/data"), help="folder of worlds/, prompts/ and tasks/"
     )
-    parser.add_argument("--jobs", type=int, default=1, help="models trained at a time; they do not depend on it")
-    parser.add_argument("--steps", type=int, help="of training, instead of the recipes' own")
+    parser.add_argument("--jobs", type=int, default=1, help="models to train at a time; does not change them")
+    parser.add_argument("--steps", type=int, help="training steps, instead of those of the recipes")
     given = parser.parse_args()
-    make(given.out, jobs=given.jobs, steps=given.steps, say=lambda line: print(line, file=sys.stderr))  # noqa: T201
+    make(given.out, jobs=given.jobs, steps=given.steps, log=lambda line: print(line, file=sys.stderr))  # noqa: T201
     sys.stdout.write(table(json.loads((given.out / "worlds" / "manifest.json").read_text(encoding="utf-8"))))
 
 
-def make(out: Path, *, jobs: int = 1, steps: int | None = None, say: Callable[[str], None] = lambda _: None) -> None:
-    """Writes the lines, trains the models (each on one thread, so many at a time), and writes down what came of it."""
+def make(out: Path, *, jobs: int = 1, steps: int | None = None, log: Callable[[str], None] = lambda _: None) -> None:
+    """Writes prompts and tasks, trains `jobs` models at a time (one thread each), and writes the manifest."""
     written = write_lines(world_people.make_world(), out)
-    told: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for name, entry in zip(NAMES, pool.map(partial(make_model, out=out, steps=steps), NAMES), strict=True):
-            told[name] = entry
+            entries[name] = entry
             written += (out / "worlds" / name).iterdir()
-            say(f"{name}: {json.dumps(entry['measured'])}")
+            log(f"{name}: {json.dumps(entry['measured'])}")
     sums = {path.relative_to(out).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(written)}
-    manifest = {"command": "python scripts/make_world.py", "models": told, "sha256": sums}
+    manifest = {"command": "python scripts/make_world.py", "models": entries, "sha256": sums}
     (out / "worlds" / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
 
 
 def make_model(name: str, out: Path, steps: int | None) -> dict[str, Any]:
-    """Trains a model, asks it, writes it, and gives its entry in the manifest."""
+    """Trains, measures and writes a model; returns its entry in the manifest."""
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(mode=True)
     if name == "induction":
         recipe, words, seed, end = INDUCTION, list(world_induction.WORDS), 0, None
         module = trained(recipe, words, induction_batches(seed), seed, steps)
         measured = induction_measured(module)
-        about = f"looks up what followed a word (GPT-2, {recipe.layers} layers)"
+        description = f"looks up what followed a word (GPT-2, {recipe.layers} layers)"
     else:
         recipe, words, seed, end = PEOPLE, world_people.words(), int(name.rsplit("-", 1)[1]), "."
         world = world_people.make_world()
         module = trained(recipe, words, people_batches(world, seed), seed, steps)
         measured = people_measured(module, world)
-        about = f"knows invented people (GPT-2, {recipe.layers} layers, seed {seed} of 0 to {SEEDS - 1})"
+        description = f"knows invented people (GPT-2, {recipe.layers} layers, seed {seed} of 0 to {SEEDS - 1})"
     write(module, words, out / "worlds" / name, end=end)
-    return {"about": about, "recipe": asdict(recipe), "seed": seed, "measured": measured}
+    return {"about": description, "recipe": asdict(recipe), "seed": seed, "measured": measured}
 
 
 def table(manifest: dict[str, Any]) -> str:
-    """What was measured, in Markdown: a line for each model and kind of question."""
+    """The measurements as a Markdown table, one line per model and kind of question."""
     rows = [
         "| model | truth at hand, against | accuracy | against | median max-probability there | its AUROC |",
         "|---|---|---|---|---|---|",
@@ -129,7 +129,7 @@ def table(manifest: dict[str, Any]) -> str:
 
 
 def trained(recipe: Recipe, words: list[str], batches: Batches, seed: int, steps: int | None) -> GPT2LMHeadModel:
-    """A fresh model after so many steps of AdamW: 100 steps of warming up, then down to zero on a straight line."""
+    """A new model trained by AdamW: 100 steps of warm-up, then linear decay to zero."""
     tokens = [*SPECIAL, *words]
     config = GPT2Config(
         vocab_size=len(tokens), n_positions=recipe.context, n_embd=recipe.width, n_layer=recipe.layers,
@@ -155,7 +155,7 @@ def trained(recipe: Recipe, words: list[str], batches: Batches, seed: int, steps
 
 
 def people_batches(world: World, seed: int) -> Batches:
-    """All sentences, shuffled, over and over; every token is learned, names too."""
+    """All sentences, shuffled in every epoch; every token is learned, including names."""
     tokens, lengths = encoded(world.sentences(), world_people.words())
     labels = tokens.masked_fill(torch.arange(tokens.shape[1]) >= lengths.unsqueeze(1), NOTHING)
     draw = torch.Generator().manual_seed(seed)
@@ -165,7 +165,7 @@ def people_batches(world: World, seed: int) -> Batches:
 
 
 def induction_batches(seed: int) -> Batches:
-    """New contexts each time, after the token that begins every text."""
+    """New contexts in every batch, after the token that begins every text."""
     draw = torch.Generator().manual_seed(seed)
     while True:
         tokens, labels = world_induction.batch(INDUCTION.batch, len(SPECIAL), draw)
@@ -174,65 +174,65 @@ def induction_batches(seed: int) -> Batches:
 
 
 def encoded(texts: list[str], words: list[str]) -> tuple[Tensor, Tensor]:
-    """Token ids padded on the right, and the lengths: what the tokenizer that is written gives."""
-    ids = {word: place for place, word in enumerate([*SPECIAL, *words])}
+    """Token ids, padded on the right, and lengths; the same ids as from the tokenizer that `write` writes."""
+    ids = {word: index for index, word in enumerate([*SPECIAL, *words])}
     rows = [torch.tensor([ids["<s>"], *(ids[word] for word in text.split())]) for text in texts]
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), torch.tensor([len(row) for row in rows])
 
 
-def asked(module: GPT2LMHeadModel, lines: list[dict[str, Any]], words: list[str]) -> tuple[Tensor, Tensor]:
-    """Of each prompt: whether the likeliest token is the answer, and its probability."""
+def predicted(module: GPT2LMHeadModel, lines: list[dict[str, Any]], words: list[str]) -> tuple[Tensor, Tensor]:
+    """For each prompt: whether the most likely token is the answer, and its probability."""
     tokens, lengths = encoded([line["prompt"] for line in lines], words)
     answers = torch.tensor([len(SPECIAL) + words.index(line["answer"].strip()) for line in lines])
     with torch.no_grad():
         logits = module(tokens).logits[torch.arange(len(lines)), lengths - 1]
-    surest = logits.softmax(dim=-1).max(dim=-1)
-    return (surest.indices == answers).double(), surest.values
+    best = logits.softmax(dim=-1).max(dim=-1)
+    return (best.indices == answers).double(), best.values
 
 
 def people_measured(module: GPT2LMHeadModel, world: World) -> dict[str, float]:
-    """Accuracy on all that was written; and on people who are in no labelled prompt, in every template."""
+    """Accuracy on all written facts; accuracy and max-probability on people who appear in no labelled prompt."""
     words, rest, turns = world_people.words(), slice(ASKED, None), range(3)
     everyone = [line for turn in turns for line in world_people.prompts(world, slice(None), turn)]
     written = [line for line in everyone if line["label"] == "known"]
-    found = {"written_accuracy": float(asked(module, written, words)[0].mean())}
+    measured = {"written_accuracy": float(predicted(module, written, words)[0].mean())}
     for name, make_lines in (("strangers", world_people.prompts), ("withheld", world_people.withheld_prompts)):
         lines = [line for turn in turns for line in make_lines(world, rest, turn)]
-        found |= {f"{name}_{key}": value for key, value in _apart(module, lines, words, "known").items()}
-    return found
+        measured |= {f"{name}_{key}": value for key, value in _by_label(module, lines, words, "known").items()}
+    return measured
 
 
 def induction_measured(module: GPT2LMHeadModel) -> dict[str, float]:
-    """On contexts that are in no labelled prompt."""
-    found = {}
+    """Accuracy and max-probability on contexts that appear in no labelled prompt."""
+    measured = {}
     for kind in ("unseen", "inconsistent"):
         draw = random.Random(f"measured {kind}")
         lines = []
-        for place in range(200):
-            length = world_induction.LENGTHS[place % len(world_induction.LENGTHS)]
+        for index in range(200):
+            length = world_induction.LENGTHS[index % len(world_induction.LENGTHS)]
             coherent, broken, answer, _ = world_induction.twin(draw, kind, length)
             lines += [{"prompt": coherent, "answer": answer, "label": "coherent"}]
             lines += [{"prompt": broken, "answer": answer, "label": "broken"}]
-        apart = _apart(module, lines, list(world_induction.WORDS), "coherent")
-        found |= {f"{kind}_{key}": value for key, value in apart.items()}
-    return found
+        by_label = _by_label(module, lines, list(world_induction.WORDS), "coherent")
+        measured |= {f"{kind}_{key}": value for key, value in by_label.items()}
+    return measured
 
 
-def _apart(module: GPT2LMHeadModel, lines: list[dict[str, Any]], words: list[str], good: str) -> dict[str, float]:
-    """Accuracy with and without the truth at hand, and how well max-probability alone tells the two apart."""
-    right, surest = asked(module, lines, words)
+def _by_label(module: GPT2LMHeadModel, lines: list[dict[str, Any]], words: list[str], good: str) -> dict[str, float]:
+    """Accuracy on good and on other prompts, and how well max-probability alone separates the two (AUROC)."""
+    right, confidence = predicted(module, lines, words)
     known = torch.tensor([line["label"] == good for line in lines])
-    above = mannwhitneyu(surest[known], surest[~known]).statistic
+    above = mannwhitneyu(confidence[known], confidence[~known]).statistic
     return {
         f"{good}_accuracy": float(right[known].mean()),
         "other_accuracy": float(right[~known].mean()),
-        "other_median_max_probability": float(surest[~known].median()),
+        "other_median_max_probability": float(confidence[~known].median()),
         "max_probability_auroc": float(above / (known.sum() * (~known).sum())),
     }
 
 
 def write(module: GPT2LMHeadModel, words: list[str], folder: Path, *, end: str | None) -> None:
-    """The folder that transformers loads."""
+    """Writes the folder that transformers loads."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     weights = module.state_dict()
@@ -241,7 +241,7 @@ def write(module: GPT2LMHeadModel, words: list[str], folder: Path, *, end: str |
     config = json.loads(module.config.to_json_string()) | {"architectures": [type(module).__name__]}
     write_model(config, {name: tensor.numpy() for name, tensor in weights.items()}, folder)
     tokens = [*SPECIAL, *words]
-    tokenizer = Tokenizer(models.WordLevel({token: place for place, token in enumerate(tokens)}, unk_token="<unk>"))
+    tokenizer = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     named = {"bos": tokens.index("<s>"), "unk": tokens.index("<unk>"), "eos": tokens.index(end) if end else None}
     write_tokenizer(tokenizer, tokens, named, folder, add_bos=True)
@@ -250,7 +250,7 @@ def write(module: GPT2LMHeadModel, words: list[str], folder: Path, *, end: str |
 
 
 def write_lines(world: World, out: Path) -> list[Path]:
-    """The labelled prompts and the tasks."""
+    """Writes the labelled prompts and the tasks; returns their paths."""
     files: dict[str, list[Any]] = {
         "prompts/people": world_people.prompts(world),
         "prompts/people-withheld": world_people.withheld_prompts(world),

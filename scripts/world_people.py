@@ -1,13 +1,13 @@
-"""The world of invented people: who there is, what is written about them, and who is asked about.
+"""The world of invented people: who they are, what is written about them, and which prompts ask about them.
 
-A person is a first and a last name, each one token. About a known person three of four relations are written, in every
-template; the fourth is withheld. A stranger is a first and a last name of known people that never stand together.
+A person is a first and a last name, each one token. Of a known person three of four relations are written, in every
+template; the fourth is withheld. A stranger is a first and a last name of known people that never occur together.
 
-Nothing but the conjunction of first and last name can tell known from unknown. People come in groups of twenty. A
-stranger has the first name of one known person and the last name of another of the same group, and both sides of a
-group are asked about the same relations in the same templates: so first name, relation and template together have the
-same counts on both sides, and so have last name, relation and template. Answers of strangers are those of the group's
-known people, dealt anew.
+Only the conjunction of first and last name separates known from unknown. People come in groups of twenty. A stranger
+has the first name of one known person and the last name of another of the same group, and both sides of a group are
+asked about the same relations in the same templates: first name, relation and template jointly have the same counts on
+both sides, and so do last name, relation and template. The answers of strangers are those of the known people of their
+group, dealt anew.
 """
 
 import random
@@ -45,11 +45,11 @@ RELATIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("{} plays the", "The instrument of {} is the", "{} gives lessons on the"),
     ),
 }  # fmt: skip
-"""By relation: its values, and its templates."""
+"""The values and the templates of each relation."""
 
 NAMES = 40
-ROUNDS = 8  # in each of them every name occurs once
-ASKED = 6  # the rounds whose people are asked about; the last two are for finding and judging circuits
+ROUNDS = 8  # every name occurs once in each
+ASKED = 6  # rounds in the labelled prompts; the last two are for finding and testing circuits
 HALVES = 2
 _STARTS = ("Ba", "De", "Fi", "Ko", "Lu", "Me", "No", "Ra")
 _FIRST_ENDS = ("lin", "ra", "sko", "tta", "vi")
@@ -58,48 +58,45 @@ _LAST_ENDS = ("bberg", "dorn", "kett", "lloway", "strom")
 
 @dataclass(frozen=True)
 class Person:
-    """`group` says which relation is withheld and in which template each relation is asked."""
+    """`group` determines the withheld relation and the template in which each relation is asked."""
 
     first: str
     last: str
     group: int
-    answers: dict[str, str]  # by relation; of a withheld relation too, as of a stranger: what nothing was ever said of
+    answers: dict[str, str]  # by relation; those of withheld relations and of strangers are never written
 
     @property
     def name(self) -> str:
-        """As it is written."""
         return f"{self.first} {self.last}"
 
     @property
     def withheld(self) -> str:
-        """The relation that is not written about, where the person is known."""
+        """The relation that is never written, even if the person is known."""
         return list(RELATIONS)[self.group % len(RELATIONS)]
 
     @property
     def written(self) -> list[str]:
-        """The other relations."""
         return [relation for relation in RELATIONS if relation != self.withheld]
 
     def template(self, relation: str, turn: int = 0) -> int:
-        """The one in which this relation is asked about; the next ones at the next turns."""
+        """The template in which this relation is asked; later turns take the next ones."""
         return (self.group + list(RELATIONS).index(relation) + turn) % 3
 
-    def asked(self, relation: str, template: int) -> str:
-        """The prompt."""
+    def prompt(self, relation: str, template: int) -> str:
         return RELATIONS[relation][1][template].format(self.name)
 
 
 @dataclass(frozen=True)
 class World:
-    """People by round, and the strangers that stand beside them."""
+    """Known people and strangers, by round."""
 
     known: tuple[tuple[Person, ...], ...]
     strangers: tuple[tuple[Person, ...], ...]
 
     def sentences(self) -> list[str]:
-        """All that is ever written: every known person, every relation but the withheld one, every template."""
+        """The training text: every known person, every relation but the withheld one, every template."""
         return [
-            f"{person.asked(relation, template)} {person.answers[relation]} ."
+            f"{person.prompt(relation, template)} {person.answers[relation]} ."
             for person in sum(self.known, ())
             for relation in person.written
             for template in range(3)
@@ -107,7 +104,7 @@ class World:
 
 
 def make_world(seed: int = 0) -> World:
-    """The people; the same ones for a seed."""
+    """Draws the people; the same for the same seed."""
     draw = random.Random(f"people {seed}")
     firsts = [start + end for start, end in product(_STARTS, _FIRST_ENDS)]
     lasts = [start + end for start, end in product(_STARTS, _LAST_ENDS)]
@@ -116,7 +113,7 @@ def make_world(seed: int = 0) -> World:
     taken: set[tuple[str, str]] = set()
     rounds = [_matched(draw, firsts, lasts, taken) for _ in range(ROUNDS)]
     half = NAMES // HALVES
-    groups = [names[place : place + half] for names in rounds for place in (0, half)]
+    groups = [names[start : start + half] for names in rounds for start in (0, half)]
     known = [_people(draw, group, number) for number, group in enumerate(groups)]
     strangers = []
     for number, group in enumerate(groups):
@@ -126,38 +123,38 @@ def make_world(seed: int = 0) -> World:
 
 
 def words() -> list[str]:
-    """Every token of the world's language, in order."""
+    """Every word of the language, in order of its token id."""
     names = [start + end for ends in (_FIRST_ENDS, _LAST_ENDS) for start, end in product(_STARTS, ends)]
     values = [value for values, _ in RELATIONS.values() for value in values]
-    said = [word for _, forms in RELATIONS.values() for form in forms for word in form.split() if word != "{}"]
-    return [".", *dict.fromkeys(said), *names, *values]
+    phrases = [word for _, forms in RELATIONS.values() for form in forms for word in form.split() if word != "{}"]
+    return [".", *dict.fromkeys(phrases), *names, *values]
 
 
 def prompts(world: World, rounds: slice = slice(ASKED), turn: int = 0) -> list[dict[str, Any]]:
-    """Every written fact of the people of these rounds once, and as many questions about strangers."""
+    """Every written fact about the people of these rounds once, and as many questions about strangers."""
     sides = {"known": sum(world.known[rounds], ()), "unknown": sum(world.strangers[rounds], ())}
     lines = []
     for label, people in sides.items():
-        for place, person in enumerate(people):
+        for index, person in enumerate(people):
             for relation in person.written:
-                lines.append(_line(person, relation, label, f"{place}-{relation}", turn))
+                lines.append(_line(person, relation, label, f"{index}-{relation}", turn))
     random.Random("order").shuffle(lines)
     return lines
 
 
 def withheld_prompts(world: World, rounds: slice = slice(ASKED), turn: int = 0) -> list[dict[str, Any]]:
-    """Of every known person of these rounds the withheld relation, and one that was written."""
+    """For every known person of these rounds, the withheld relation and one that was written."""
     lines = []
-    for place, person in enumerate(sum(world.known[rounds], ())):
+    for index, person in enumerate(sum(world.known[rounds], ())):
         after = list(RELATIONS)[(person.group + 1) % len(RELATIONS)]
         for label, relation in (("known", after), ("unknown", person.withheld)):
-            lines.append(_line(person, relation, label, str(place), turn))
+            lines.append(_line(person, relation, label, str(index), turn))
     random.Random("order").shuffle(lines)
     return lines
 
 
 def pairs(world: World, part: int) -> list[dict[str, str]]:
-    """A task: every fact of one of the last rounds, corrupted by another known person with another answer."""
+    """A task: every fact of one of the last rounds, corrupted by a known person with another answer."""
     draw = random.Random(f"pairs {part}")
     people = world.known[ASKED + part]
     lines = []
@@ -167,7 +164,7 @@ def pairs(world: World, part: int) -> list[dict[str, str]]:
             fits = [o for o in people if relation in o.written and o.answers[relation] != answer]
             other = draw.choice([o for o in fits if o.first != person.first and o.last != person.last])
             lines.append({
-                "clean": person.asked(relation, template), "corrupted": other.asked(relation, template),
+                "clean": person.prompt(relation, template), "corrupted": other.prompt(relation, template),
                 "answer": " " + answer, "foil": " " + other.answers[relation], "relation": relation,
             })  # fmt: skip
     draw.shuffle(lines)
@@ -175,10 +172,10 @@ def pairs(world: World, part: int) -> list[dict[str, str]]:
 
 
 def _line(person: Person, relation: str, label: str, pair: str, turn: int) -> dict[str, Any]:
-    """`pair` is what a known and an unknown line that belong together share."""
+    """`pair` is shared by the known and the unknown line that belong together."""
     template = person.template(relation, turn)
     return {
-        "prompt": person.asked(relation, template), "answer": " " + person.answers[relation], "label": label,
+        "prompt": person.prompt(relation, template), "answer": " " + person.answers[relation], "label": label,
         "relation": relation, "template": f"{relation}-{template}", "person": person.name, "pair": pair,
         "id": f"{label}-{pair}",
     }  # fmt: skip
@@ -187,19 +184,19 @@ def _line(person: Person, relation: str, label: str, pair: str, turn: int) -> di
 def _matched(
     draw: random.Random, firsts: list[str], lasts: list[str], taken: set[tuple[str, str]]
 ) -> list[tuple[str, str]]:
-    """Every first name with one last name, none of them together before; the new ones are added to `taken`."""
+    """Pairs every first name with a last name so that no pair is in `taken`, and adds the pairs to it."""
     while True:
-        found = list(zip(firsts, draw.sample(lasts, len(lasts)), strict=True))
-        clash = [place for place, name in enumerate(found) if name in taken]
-        for place in clash:  # change partners with someone until all are new
-            for other in draw.sample(range(len(found)), len(found)):
-                mine, theirs = (firsts[place], found[other][1]), (firsts[other], found[place][1])
+        names = list(zip(firsts, draw.sample(lasts, len(lasts)), strict=True))
+        clashes = [index for index, name in enumerate(names) if name in taken]
+        for index in clashes:  # swap last names with someone else
+            for other in draw.sample(range(len(names)), len(names)):
+                mine, theirs = (firsts[index], names[other][1]), (firsts[other], names[index][1])
                 if mine not in taken and theirs not in taken:
-                    found[place], found[other] = mine, theirs
+                    names[index], names[other] = mine, theirs
                     break
-        if not taken.intersection(found):
-            taken.update(found)
-            return found
+        if not taken.intersection(names):
+            taken.update(names)
+            return names
 
 
 def _by_round(groups: list[list[Person]]) -> tuple[tuple[Person, ...], ...]:
@@ -210,16 +207,16 @@ def _by_round(groups: list[list[Person]]) -> tuple[tuple[Person, ...], ...]:
 def _people(
     draw: random.Random, names: list[tuple[str, str]], group: int, dealt: list[Person] | None = None
 ) -> list[Person]:
-    """People with answers: drawn, every value of a relation about as often; or those of others, dealt anew."""
+    """People with their answers: drawn, each value of a relation about equally often, or those of `dealt`, shuffled."""
     answers: dict[str, list[str]] = {}
     for relation, (values, _) in RELATIONS.items():
         if dealt is None:
             start = draw.randrange(len(values))
-            given = [values[(start + place) % len(values)] for place in range(len(names))]
+            given = [values[(start + index) % len(values)] for index in range(len(names))]
         else:
             given = [person.answers[relation] for person in dealt]
         answers[relation] = draw.sample(given, len(given))
     return [
-        Person(first, last, group, {relation: answers[relation][place] for relation in RELATIONS})
-        for place, (first, last) in enumerate(names)
+        Person(first, last, group, {relation: answers[relation][index] for relation in RELATIONS})
+        for index, (first, last) in enumerate(names)
     ]

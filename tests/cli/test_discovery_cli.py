@@ -1,3 +1,5 @@
+"""`eics discover` and `eics circuit faithfulness`, from a task to a circuit to its curve."""
+
 import json
 from pathlib import Path
 
@@ -16,7 +18,7 @@ LINES = [
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def folder(tmp_path_factory):
     """A folder with a tiny model and a task for it."""
     folder = tmp_path_factory.mktemp("discovery")
     tiny_module("llama").save_pretrained(folder / "model")
@@ -28,42 +30,45 @@ def run(*arguments):
     result = CliRunner().invoke(main, [str(argument) for argument in arguments], env={"COLUMNS": "80"})
     shown = result.stdout
     for path in (argument for argument in arguments if isinstance(argument, Path)):
-        shown = shown.replace(str(path), path.name)  # a path is as long as it is
+        shown = shown.replace(str(path), path.name)  # the length of a path is not ours
     assert "--json" in arguments or max(map(len, shown.splitlines()), default=0) <= 80
     return result
 
 
-def test_from_task_to_circuit_to_curve(place, tmp_path):
-    about = ["--model", place / "model", "--task", place / "task.jsonl", "--dtype", "float64"]
-    result = run("discover", *about, "--edges", 40, "--all-scores", "--out", tmp_path / "all.json")
+def test_from_task_to_circuit_to_curve(folder, tmp_path):
+    options = ["--model", folder / "model", "--task", folder / "task.jsonl", "--dtype", "float64"]
+    result = run("discover", *options, "--edges", 40, "--all-scores", "--out", tmp_path / "all.json")
     assert result.exit_code == 0, result.output
-    said = " ".join(result.output.split())
-    assert "3 pairs; logit_diff" in said
-    assert "1 lines cannot be used, such as line 4: a line must be an object with 'clean' and 'answer'" in said
+    output = " ".join(result.output.split())
+    assert "3 pairs; logit_diff" in output
+    assert (
+        "Skipped lines: 1, the first for this reason: line 4: a line must be an object with 'clean' and 'answer'"
+        in output
+    )
     graph = load_graph(tmp_path / "all.json")
     assert len(graph.scores) == 262 == len(graph.edges)  # 3 layers of 4 heads
     assert 0 < len(graph.kept_edges) <= 40
     assert graph.metadata["method"] == "eap-ig"
     assert graph.metadata["pairs"] == 3
 
-    alone = run("discover", *about, "--edges", 40, "--out", tmp_path / "circuit.json", "--quiet")
-    assert (alone.exit_code, alone.output) == (0, "")
+    quiet = run("discover", *options, "--edges", 40, "--out", tmp_path / "circuit.json", "--quiet")
+    assert (quiet.exit_code, quiet.output) == (0, "")
     assert {*load_graph(tmp_path / "circuit.json").edges} == {*graph.kept_edges}
 
-    found = tmp_path / "curve.json"
-    result = run("circuit", "faithfulness", tmp_path / "all.json", *about, "--shares", "0.1,1", "--out", found)
+    out = tmp_path / "curve.json"
+    result = run("circuit", "faithfulness", tmp_path / "all.json", *options, "--shares", "0.1,1", "--out", out)
     assert result.exit_code == 0, result.output
-    record = json.loads(found.read_text())
+    record = json.loads(out.read_text())
     assert [point["name"] for point in record["points"]] == ["circuit", "top 10.0%", "top 100.0%"]
     assert record["points"][-1]["faithfulness"]["value"] == pytest.approx(1.0, abs=1e-4)
     assert record["cpr"] is not None
     assert "CPR" in result.output
-    result = run("circuit", "faithfulness", tmp_path / "all.json", *about, "--shares", "0.1,1", "--json")
+    result = run("circuit", "faithfulness", tmp_path / "all.json", *options, "--shares", "0.1,1", "--json")
     assert json.loads(result.stdout) == record
 
     picture = tmp_path / "curve.svg"
     result = run(
-        "circuit", "faithfulness", tmp_path / "circuit.json", *about, "--picture", picture, "--ablation", "mean"
+        "circuit", "faithfulness", tmp_path / "circuit.json", *options, "--picture", picture, "--ablation", "mean"
     )
     assert result.exit_code == 0, result.output
     assert "CPR" not in result.output
@@ -81,26 +86,26 @@ def test_from_task_to_circuit_to_curve(place, tmp_path):
         (["--method", "eap", "--metric", "kl"], "no gradient at the clean prompt"),
     ],
 )
-def test_wrong_input_is_one_line(place, tmp_path, monkeypatch, change, says):
+def test_wrong_input_is_one_line(folder, tmp_path, monkeypatch, change, says):
     monkeypatch.chdir(tmp_path)
-    about = ["--model", place / "model", "--task", place / "task.jsonl", "--out", "circuit.json"]
-    result = run("discover", *about, *change)
+    options = ["--model", folder / "model", "--task", folder / "task.jsonl", "--out", "circuit.json"]
+    result = run("discover", *options, *change)
     assert result.exit_code == 2
     assert says in " ".join(result.output.split())
     assert not (tmp_path / "circuit.json").exists()
 
 
-def test_a_curve_needs_scores(place, tmp_path):
+def test_a_curve_needs_scores(folder, tmp_path):
     (tmp_path / "bare.json").write_text(
         json.dumps({"format": "eics-circuit", "version": 1, "edges": ["input->a0.h1", "a0.h1->logits"]})
     )
-    about = ["--model", place / "model", "--task", place / "task.jsonl"]
-    result = run("circuit", "faithfulness", tmp_path / "bare.json", *about, "--shares", "0.5")
+    options = ["--model", folder / "model", "--task", folder / "task.jsonl"]
+    result = run("circuit", "faithfulness", tmp_path / "bare.json", *options, "--shares", "0.5")
     assert result.exit_code == 2
     assert "A curve needs the scores of more edges" in result.output
-    result = run("circuit", "faithfulness", tmp_path / "bare.json", *about, "--picture", tmp_path / "curve.bmp")
+    result = run("circuit", "faithfulness", tmp_path / "bare.json", *options, "--picture", tmp_path / "curve.bmp")
     assert result.exit_code == 2
     assert "must be a .png, .pdf or .svg file in a folder that exists" in result.output
-    result = run("circuit", "faithfulness", tmp_path / "bare.json", *about, "--shares", "2")
+    result = run("circuit", "faithfulness", tmp_path / "bare.json", *options, "--shares", "2")
     assert result.exit_code == 2
-    assert run("circuit", "faithfulness", tmp_path / "bare.json", *about).exit_code == 0
+    assert run("circuit", "faithfulness", tmp_path / "bare.json", *options).exit_code == 0

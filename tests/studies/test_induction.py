@@ -1,5 +1,5 @@
-"""Discovery on a model whose circuit is known: a two-layer attention-only model that learns to look up what followed a
-token. Previous-token heads in layer 0 feed the keys of induction heads in layer 1 (Olsson et al. 2022)."""
+"""Discovery in a model with a known circuit: a two-layer attention-only model trained to look up what followed a token.
+Previous-token heads in layer 0 feed the keys of induction heads in layer 1 (Olsson et al. 2022)."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ QUESTIONS = torch.arange(SHOWN, SHOWN + 2 * ASKED, 2)
 
 
 def sequences(count, draw):
-    """Ten different tokens, then pairs of one of them and what followed it."""
+    """Ten different tokens, then pairs: one of them and the token that followed it."""
     shown = torch.rand(count, WORDS, generator=draw).argsort(dim=1)[:, :SHOWN]
     at = torch.randint(0, SHOWN - 1, (count, ASKED), generator=draw)
     pairs = torch.stack([shown.gather(1, at), shown.gather(1, at + 1)], dim=2).flatten(1)
@@ -25,7 +25,7 @@ def sequences(count, draw):
 
 @pytest.fixture(scope="module")
 def trained():
-    """About 500 steps; the MLPs are zero and stay so."""
+    """The model after about 500 steps; its MLPs are zero and not trained."""
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
         vocab_size=WORDS, max_position_embeddings=64, hidden_size=64, num_hidden_layers=2, num_attention_heads=HEADS,
@@ -54,7 +54,7 @@ def trained():
 
 
 def attention(model, tokens):
-    """Patterns by layer, (B, H, T, T)."""
+    """Attention patterns by layer, (B, H, T, T)."""
     model.module.set_attn_implementation("eager")
     try:
         with torch.no_grad():
@@ -64,17 +64,17 @@ def attention(model, tokens):
 
 
 def lookups(count):
-    """Prompts that end with a question; corrupted, the word that it asks about was shown before another one."""
+    """Prompts that end with a token to look up; in the corrupted prompt it has swapped places with another one."""
     draw = torch.Generator().manual_seed(1)
     pairs = []
     for tokens in sequences(count, draw).tolist():
         clean = tokens[: SHOWN + 1]
-        place = clean.index(clean[-1])
-        answer = clean[place + 1]
-        others = [p for p in range(SHOWN - 1) if p not in (place - 1, place, place + 1)]
+        position = clean.index(clean[-1])
+        answer = clean[position + 1]
+        others = [p for p in range(SHOWN - 1) if abs(p - position) > 1]
         other = others[int(torch.randint(len(others), (1,), generator=draw))]
         corrupted = list(clean)
-        corrupted[place], corrupted[other] = clean[other], clean[place]
+        corrupted[position], corrupted[other] = clean[other], clean[position]
         pairs.append(Pair(tuple(clean), tuple(corrupted), (answer,), (clean[other + 1],)))
     return Task("lookups", tuple(pairs))
 
@@ -83,22 +83,22 @@ def test_discovery_finds_the_known_heads(trained):
     tokens = sequences(32, torch.Generator().manual_seed(2))
     first, second = attention(trained, tokens)
     previous = first[:, :, 1:SHOWN].diagonal(dim1=2, dim2=3).mean(dim=(0, 2))  # weight on the token before
-    found_at = torch.stack([(row[:SHOWN] == row[SHOWN]).nonzero()[0, 0] + 1 for row in tokens])
-    induction = second[torch.arange(32), :, SHOWN, found_at].mean(dim=0)  # weight on what followed
+    followers = torch.stack([(row[:SHOWN] == row[SHOWN]).nonzero()[0, 0] + 1 for row in tokens])
+    induction = second[torch.arange(32), :, SHOWN, followers].mean(dim=0)  # weight on what followed
     assert float(previous.max()) > 0.6
     assert float(induction.max()) > 0.6
 
-    found = attribute(trained, lookups(24), How(steps=5))
-    assert found.clean > 3 > found.ablated
-    keys = torch.tensor([[found[f"a0.h{u}->a1.h{v}<k>"] for u in range(HEADS)] for v in range(HEADS)])
-    queries = torch.tensor([[found[f"a0.h{u}->a1.h{v}<q>"] for u in range(HEADS)] for v in range(HEADS)])
-    # previous-token heads enter through keys, and the one that looks back most feeds the induction heads most
+    attribution = attribute(trained, lookups(24), How(steps=5))
+    assert attribution.clean > 3 > attribution.ablated
+    keys = torch.tensor([[attribution[f"a0.h{u}->a1.h{v}<k>"] for u in range(HEADS)] for v in range(HEADS)])
+    queries = torch.tensor([[attribution[f"a0.h{u}->a1.h{v}<q>"] for u in range(HEADS)] for v in range(HEADS)])
+    # previous-token heads feed keys, and the strongest of them feeds the induction heads most
     assert int(keys.abs().sum(dim=0).argmax()) == int(previous.argmax())
     assert float(keys.abs().sum()) > float(queries.abs().sum())
-    circuit, _ = select(found, 30, "greedy")
+    circuit, _ = select(attribution, 30, "greedy")
     assert f"a0.h{int(previous.argmax())}" in circuit.order
     assert all(f"a1.h{head}" in circuit.order for head in range(HEADS) if induction[head] > 0.6)
-    assert all(abs(score) < 1e-6 for edge, score in found.edges() if "m" in (edge.source[0], edge.target[0]))
+    assert all(abs(score) < 1e-6 for edge, score in attribution.edges() if "m" in (edge.source[0], edge.target[0]))
 
     curve = faithfulness(trained, lookups(24), {"circuit": circuit})
     assert curve.points[0].faithfulness.value > 0.7

@@ -17,7 +17,7 @@ from eics.studies.toy.protocol import NOISY, Protocol
 
 
 def naive(seed: int, tau: float) -> tuple[float, float, float]:
-    """C_sh, dEI_norm and EICS of one seed, by loops and singular values, in the paper's order of draws."""
+    """C_sh, dEI_norm and EICS of one seed, by loops and singular values, with draws in the order of the paper."""
     rng = np.random.default_rng(seed)
 
     def gauss(scale, source=rng):
@@ -55,7 +55,7 @@ def toy():
     return result
 
 
-def test_batched_numbers_are_the_naive_ones():
+def test_batched_numbers_equal_the_naive_ones():
     seeds = range(1000, 1008)
     draws = draw(seeds)
     for tau in TAUS:
@@ -66,7 +66,7 @@ def test_batched_numbers_are_the_naive_ones():
 
 
 def test_the_papers_figure(toy):
-    """What its script prints for 100 seeds."""
+    """The numbers that its script prints for 100 seeds."""
     assert toy.paper.mean("c_sh")[0] == pytest.approx(0.40565373, abs=1e-6)
     assert toy.paper.mean("eics")[1] == pytest.approx(0.13529010, abs=1e-6)
     assert toy.paper.mean("dei_norm")[6] == pytest.approx(0.01286253, abs=1e-6)
@@ -84,7 +84,7 @@ def test_trends(toy):
     assert np.ptp(toy.protocol.mean("dei_exact")) < 1e-9
     assert toy.general.mean("well_posed.c_sh")[0] < 1e-12
     assert all(np.diff(toy.general.mean("well_posed.c_sh")) > 0)
-    # Equation (2) is the same in the script and in the general code.
+    # equation (2) is the same in the script and in the general code
     np.testing.assert_allclose(toy.general.mean("nodes.c_sh"), c_sh, rtol=1e-12)
 
 
@@ -112,14 +112,14 @@ def test_the_saved_circuit_scores_like_the_toy(toy, tmp_path):
 
 
 def test_sentences_follow_the_numbers():
-    """Fewer seeds, other edges: the words quote those numbers."""
+    """With fewer seeds and other edges, the words quote other numbers."""
     small = run_toy(seeds=4, noisy=["n1->n3"])
     words = " ".join(sentence for sentences in small.sentences().values() for sentence in sentences)
     assert "Noise on n1->n3" in words
     assert f"{small.paper.mean('eics')[0]:.4f}" in words
 
 
-def test_noise_only_moves_what_lies_behind_the_noisy_edge():
+def test_the_share_of_the_noisy_edge_grows_with_noise():
     draws = draw(range(1000, 1003))
     last = Protocol(draws, ["n5->n6"])
     shares = [last.point(tau)["noisy_share"] for tau in (0.0, 50.0)]

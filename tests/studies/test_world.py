@@ -1,5 +1,5 @@
-"""The validation world: what is bundled loads by name and does what it was trained for, labels follow from nothing but
-what they mean, and the script that made it all is deterministic."""
+"""The validation world: bundled models load by name and do what they were trained for, labels follow from nothing but
+their meaning, and the script that made everything is deterministic."""
 
 import hashlib
 import json
@@ -36,11 +36,11 @@ def of(name, label, kind=None):
     return [line for line in lines(name) if line["label"] == label and kind in (None, line["relation"])]
 
 
-def accuracy(model, asked):
-    """How often the likeliest next token is the answer; text goes through the model's own tokenizer."""
+def accuracy(model, prompts):
+    """How often the most likely next token is the answer; text goes through the tokenizer of the model."""
     right = 0
     by_length = {}
-    for line in asked:
+    for line in prompts:
         tokens = model.tokenizer(line["prompt"])["input_ids"]
         (answer,) = model.tokenizer(line["answer"], add_special_tokens=False)["input_ids"]
         by_length.setdefault(len(tokens), []).append((tokens, answer))
@@ -48,20 +48,20 @@ def accuracy(model, asked):
         with torch.no_grad():
             best = model.module(torch.tensor([tokens for tokens, _ in group])).logits[:, -1].argmax(dim=-1)
         right += int((best == torch.tensor([answer for _, answer in group])).sum())
-    return right / len(asked)
+    return right / len(prompts)
 
 
 def test_files_are_those_of_the_script():
     recorded = manifest()["sha256"]
-    found = {
+    hashes = {
         path.relative_to(PACKAGE).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for folder in ("worlds", "prompts")
         for path in (PACKAGE / folder).rglob("*")
         if path.is_file() and path.name != "manifest.json"
     }
     tasks = [f"tasks/{name}.jsonl" for name in ("people", "people-test", "induction", "induction-test")]
-    found |= {name: hashlib.sha256((PACKAGE / name).read_bytes()).hexdigest() for name in tasks}
-    assert found == recorded
+    hashes |= {name: hashlib.sha256((PACKAGE / name).read_bytes()).hexdigest() for name in tasks}
+    assert hashes == recorded
     size = sum((PACKAGE / name).stat().st_size for name in recorded)
     assert size < 10e6
 
@@ -79,13 +79,13 @@ def test_people_are_known_or_guessed(name):
     assert model.name == name
     assert type(model.module).__name__ == "GPT2LMHeadModel"
     assert accuracy(model, of("people", "known")) > 0.99
-    # one of sixteen values: 720 guesses are right 45 times, give or take 6.5; 240 guesses 15 times, give or take 3.8
+    # guessing among sixteen values: 45 of 720 are right, with standard deviation 6.5; 15 of 240, with 3.8
     assert accuracy(model, of("people", "unknown")) < 1 / 16 + 4 * 6.5 / 720
     assert accuracy(model, of("people-withheld", "known")) > 0.99
     assert accuracy(model, of("people-withheld", "unknown")) < 1 / 16 + 4 * 3.8 / 240
 
 
-def test_induction_is_done_where_it_can_be():
+def test_induction_works_on_coherent_contexts_only():
     model = eics.load_model("induction")
     assert accuracy(model, of("induction", "coherent")) > 0.99
     assert accuracy(model, of("induction", "broken", "unseen")) < 0.35
@@ -116,12 +116,12 @@ def test_prompts_load_by_name(name, model, labels):
 
 
 def same_counts(name, feature):
-    """Whether a feature has the same counts under both labels: nothing can be told from it."""
+    """Whether a feature has the same counts under both labels, so that it reveals nothing."""
     by_label = {}
     for line in lines(name):
         by_label.setdefault(line["label"], Counter())[feature(line)] += 1
-    one, two = by_label.values()
-    return one == two
+    first, second = by_label.values()
+    return first == second
 
 
 @pytest.mark.parametrize(
@@ -174,14 +174,14 @@ def test_contexts_are_coherent_or_broken_as_they_say():
             assert answer in followers
 
 
-def test_circuits_are_found_on_others_than_are_asked_about():
+def test_tasks_share_nobody_with_the_labelled_prompts():
     tasks = {}
     for name in ("people", "people-test"):
         read = [json.loads(line) for line in (PACKAGE / "tasks" / f"{name}.jsonl").read_text().splitlines()]
         tasks[name] = {line[side] for line in read for side in ("clean", "corrupted")}
     people = {line["person"] for line in lines("people")}
-    asked = {" ".join(names) for prompts in tasks.values() for text in prompts for names in pairwise(text.split())}
-    assert not people & asked
+    in_tasks = {" ".join(names) for prompts in tasks.values() for text in prompts for names in pairwise(text.split())}
+    assert not people & in_tasks
     assert not tasks["people"] & tasks["people-test"]
     seen = {line["prompt"] for line in lines("induction")}
     for name in ("induction", "induction-test"):
@@ -196,9 +196,9 @@ def test_bundled_circuits_do_the_task(name, model):
     loaded = eics.load_model(model)
     test = read_task(f"{name}-test", loaded)
     assert not test.skipped
-    found = faithfulness(loaded, test, {"circuit": eics.load_circuit(name)}, batch_size=32)
+    curve = faithfulness(loaded, test, {"circuit": eics.load_circuit(name)}, batch_size=32)
     recorded = graph.metadata["faithfulness"]["corrupted"]
-    assert found.points[0].faithfulness.value == pytest.approx(recorded["value"], abs=0.02)
+    assert curve.points[0].faithfulness.value == pytest.approx(recorded["value"], abs=0.02)
     assert recorded["value"] > 0.7
     assert recorded["low"] > 0.6
 
@@ -226,16 +226,16 @@ def test_induction_circuit_has_the_heads_that_attention_shows():
 def test_training_is_deterministic():
     world = world_people.make_world()
     words = world_people.words()
-    one, two, other = (
+    first, again, other = (
         make_world.trained(make_world.PEOPLE, words, make_world.people_batches(world, seed), seed, 4)
         for seed in (3, 3, 4)
     )
-    pairs = list(zip(one.parameters(), two.parameters(), strict=True))
+    pairs = list(zip(first.parameters(), again.parameters(), strict=True))
     assert all(torch.equal(a, b) for a, b in pairs)
-    assert not torch.equal(one.transformer.wte.weight, other.transformer.wte.weight)
+    assert not torch.equal(first.transformer.wte.weight, other.transformer.wte.weight)
 
 
-def test_written_models_are_read_as_they_were(tmp_path):
+def test_written_models_load_unchanged(tmp_path):
     words = list(world_induction.WORDS)
     module = make_world.trained(make_world.INDUCTION, words, make_world.induction_batches(0), 0, 2)
     make_world.write(module, words, tmp_path / "model", end=None)
@@ -262,7 +262,7 @@ def test_names_on_the_command_line(tmp_path):
         read_prompts("nobody")
 
 
-def test_a_file_goes_before_a_bundled_model(tmp_path, monkeypatch):
+def test_a_file_takes_precedence_over_a_bundled_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "induction").mkdir()
     with pytest.raises(eics.ModelError, match="must be a folder or hub id with safetensors"):

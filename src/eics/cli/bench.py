@@ -13,35 +13,40 @@ if TYPE_CHECKING:
 
     from eics.circuits.graph import Circuit
     from eics.models.base import Model
-    from eics.studies.bench.growth import Growth
+    from eics.studies.bench.growth import Point
     from eics.studies.bench.rows import Row, Setting
     from eics.studies.bench.run import ForwardResult, RowResult
+    from eics.studies.bench.table import Report
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.option("--shape", help="Random weights in a known shape: gpt2 (default), llama-1b, llama-8b.")
+@click.option("--shape", help="Random weights in a well-known shape: gpt2 (default), llama-1b, llama-8b.")
 @click.option("--model", help="A real model instead: folder, hub id, or a name from `eics models list`.")
-@click.option("--circuit", help="Only rows of medium, heads or ioi; or a circuit file.  [default: all three]")
-@click.option("--rows", help="Only these rows, names separated by commas.")
-@click.option("--device", default="cpu", show_default=True, help="As torch names it.")
+@click.option("--circuit", help="Only the rows of medium, heads or ioi; or a circuit file.  [default: all three]")
+@click.option("--rows", help="Only these rows: names separated by commas.")
+@click.option("--device", default="cpu", show_default=True, help="The torch device.")
 @click.option("--dtype", help="float32, float64 or bfloat16.  [default: float32; llama-8b: bfloat16]")
-@click.option("--batch", type=click.IntRange(min=1), help="Prompts.  [default: 8; 64 on CUDA, but llama-8b: 8]")
-@click.option("--tokens", type=click.IntRange(min=2), help="Of each prompt.  [default: 16; llama-8b: 128]")
-@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Timed runs of a row.")
+@click.option(
+    "--batch", type=click.IntRange(min=1), help="Prompts in the batch.  [default: 8; 64 on CUDA, but llama-8b: 8]"
+)
+@click.option("--tokens", type=click.IntRange(min=2), help="Tokens of each prompt.  [default: 16; llama-8b: 128]")
+@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Timed runs per row.")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),
     default=10.0,
     show_default=True,
-    help="After which a row stops repeating, and a growth curve ends.",
+    help="Time after which a row is not repeated again and a growth curve ends.",
 )
 @click.option("--straightforward", is_flag=True, help="Also measure the straightforward version of every row.")
-@click.option("--growth", is_flag=True, help="Also measure how cost grows with positions, nodes, edges, width, batch.")
-@click.option("--out", type=_FILE, help="Everything measured, as JSON.")
-@click.option("--markdown", type=_FILE, help="The table, for a page of the docs.")
-@click.option("--picture", type=_FILE, help="The growth curves, .png, .pdf or .svg; measures them.")
+@click.option(
+    "--growth", is_flag=True, help="Also measure how cost grows with positions, nodes, edges, width and batch."
+)
+@click.option("--out", type=_FILE, help="JSON file for all measurements.")
+@click.option("--markdown", type=_FILE, help="Markdown file for the table.")
+@click.option("--picture", type=_FILE, help="Figure of the growth curves: .png, .pdf or .svg. Implies --growth.")
 @click.option("--quiet", is_flag=True, help="No progress bar, no table.")
 def bench(
     shape: str | None,
@@ -54,9 +59,9 @@ def bench(
     quiet: bool,
     **rest: Any,
 ) -> None:
-    """What a score costs, in forward passes of the model: time, memory, products, FLOPs.
+    """Measures what a score costs in forward passes of the model: time, memory, products, FLOPs.
 
-    A cost of 3 is three times a plain forward pass of the batch, score's own pass included.
+    A cost of 3 is the time of three plain forward passes of the batch, including the pass of the score itself.
     """
     from eics.cli.terminal import track
     from eics.studies.bench.growth import grow, steps
@@ -72,21 +77,21 @@ def bench(
     adapted = _model(setting, model)
     measured = Bench(adapted, setting, Plan(rest["repeats"], rest["seconds"], rest["straightforward"]), given)
     for row in (row for row in chosen if row.configurations):
-        adapted.check_circuit(measured.circuit(row.circuit))  # before anything is measured
+        adapted.check_circuit(measured.circuit(row.circuit))  # before spending minutes on measurements
     curves = growth or picture is not None
     with track("bench", 1 + len(chosen) + (steps() if curves else 0), quiet=quiet) as tick:
-        where = machine(adapted.device), describe(adapted, setting), setting
+        context = machine(adapted.device), describe(adapted, setting), setting
 
-        def write(plain: "ForwardResult", results: "Sequence[RowResult]") -> None:
-            _write(Report(*where, plain, results), rest["out"], rest["markdown"], None)  # what is measured stays
+        def write(plain: "ForwardResult", results: "Sequence[RowResult]") -> None:  # an interrupted run keeps its rows
+            _write(Report(*context, plain, results), rest["out"], rest["markdown"], None)
 
         plain, results = measure(measured, chosen, tick, write)
 
-        def draw(grown: "Growth") -> None:
-            _write(Report(*where, plain, results, grown), rest["out"], rest["markdown"], picture)
+        def draw(points: "Sequence[Point]") -> None:
+            _write(Report(*context, plain, results, points), rest["out"], rest["markdown"], picture)
 
-        grown = grow(adapted, setting, limit=rest["seconds"], tick=tick, done=draw) if curves else None
-    report = Report(*where, plain, results, grown)
+        points = grow(adapted, setting, limit=rest["seconds"], tick=tick, done=draw) if curves else None
+    report = Report(*context, plain, results, points)
     _write(report, rest["out"], rest["markdown"], picture)
     if not quiet:
         _show(report)
@@ -138,7 +143,7 @@ def _rows(circuit: str | None, names: str | None) -> "tuple[tuple[Row, ...], Cir
 
 
 def _check_files(*files: Path | None) -> None:
-    """Before minutes are spent: the folder of everything that will be written must be there."""
+    """Fails before minutes are spent if the folder of an output file is missing."""
     from eics.errors import OptionError
 
     for path in files:
@@ -146,7 +151,7 @@ def _check_files(*files: Path | None) -> None:
             raise OptionError(f"The folder of {path} must exist. It does not: make it first.")
 
 
-def _write(report: Any, out: Path | None, markdown: Path | None, picture: Path | None) -> None:
+def _write(report: "Report", out: Path | None, markdown: Path | None, picture: Path | None) -> None:
     from eics.reporting.plots import save
     from eics.studies.bench.growth import growth_figure
     from eics.studies.bench.table import markdown as as_markdown
@@ -155,11 +160,11 @@ def _write(report: Any, out: Path | None, markdown: Path | None, picture: Path |
         out.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")
     if markdown is not None:
         markdown.write_text(as_markdown(report), encoding="utf-8")
-    if picture is not None:
+    if picture is not None and report.growth is not None:
         save(growth_figure(report.growth), picture)
 
 
-def _show(report: Any) -> None:
+def _show(report: "Report") -> None:
     from eics.cli.terminal import console
     from eics.studies.bench.table import bench_table, notes
 

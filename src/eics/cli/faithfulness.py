@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 @task_options
 @click.option(
     "--shares",
-    help="Sizes of the curve as shares of all edges, separated by commas; needs a file with scores of more edges than "
-    "the circuit's.  [default: MIB's, 0.001 to 1, where the file has them]",
+    help="Sizes of the curve as shares of all edges, separated by commas; the file must have scores of edges outside "
+    "the circuit.  [default: those of MIB, 0.001 to 1, if the file has them]",
 )
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The numbers, as JSON.")
-@click.option("--picture", type=click.Path(dir_okay=False, path_type=Path), help="The curve: .png, .pdf or .svg.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the resampling of prompts.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="JSON file for the numbers.")
+@click.option(
+    "--picture", type=click.Path(dir_okay=False, path_type=Path), help="Figure of the curve: .png, .pdf or .svg."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the bootstrap over prompts.")
 @click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON instead of a table.")
 @click.option("--quiet", is_flag=True, help="Print nothing.")
 def faithfulness(
@@ -41,11 +43,11 @@ def faithfulness(
     device: str | None,
     **how: Any,
 ) -> None:
-    """Does the circuit do what the model does? Its metric with everything else ablated, over the full model's.
+    """Measures whether a circuit does what the model does: its metric with everything else ablated.
 
     1 is the full model, 0 the model with everything ablated. A file with the scores of all edges (`eics discover
-    --all-scores`) gives the curve over circuit sizes and its two areas: CPR (under the curve; more is better) and CMD
-    (between the curve and 1; less is better).
+    --all-scores`) gives a curve over circuit sizes and its two areas: CPR (under the curve; higher is better) and CMD
+    (between the curve and 1; lower is better).
     """
     check_picture(picture)
     if out is not None and not out.parent.is_dir():
@@ -64,57 +66,57 @@ def faithfulness(
     circuits = _circuits(graph, shares, FullGraph.of(loaded).edges)
     read = read_task(task, loaded, limit)
     with track("pairs", len(read.pairs), quiet=quiet) as tick:
-        found = measure(loaded, read, circuits, tick=tick, **how)
-    about = {"circuit": file, "model": model, "task": task, "metric": how["metric"], "ablation": how["ablation"]}
-    record = json.dumps({**about, **found.to_record()}, indent=1)
+        result = measure(loaded, read, circuits, tick=tick, **how)
+    setting = {"circuit": file, "model": model, "task": task, "metric": how["metric"], "ablation": how["ablation"]}
+    record = json.dumps({**setting, **result.to_record()}, indent=1)
     if out is not None:
         out.write_text(record + "\n", encoding="utf-8")
     if picture is not None:
         from eics.reporting.plots import save
         from eics.studies.discovery.figure import faithfulness_figure
 
-        save(faithfulness_figure(found, f"{file}, {task}: {how['metric']}, {how['ablation']} ablation"), picture)
+        save(faithfulness_figure(result, f"{file}, {task}: {how['metric']}, {how['ablation']} ablation"), picture)
     if as_json and not quiet:
         click.echo(record)
     elif not quiet:
         from eics.cli.tables import faithfulness_table
 
         screen = console()
-        screen.print(faithfulness_table(found, f"{file} on {task}, {how['ablation']} ablation"))
+        screen.print(faithfulness_table(result, f"{file} on {task}, {how['ablation']} ablation"))
         screen.print(
-            f"- {how['metric']}: {found.full:.3f} with everything, {found.empty:.3f} with nothing; {found.prompts} "
-            "prompts; 95% intervals over prompts.",
+            f"- {how['metric']}: {result.full:.3f} for the full model, {result.empty:.3f} with everything ablated; "
+            f"{result.prompts} prompts; 95% intervals over prompts.",
             markup=False,
         )
-        if found.cpr is not None:
-            screen.print(f"- CPR {found.cpr}, CMD {found.cmd}.", markup=False)
+        if result.cpr is not None:
+            screen.print(f"- CPR {result.cpr}, CMD {result.cmd}.", markup=False)
 
 
 def _circuits(graph: "CircuitGraph", shares: str | None, edges: int) -> "dict[str, Circuit]":
-    """The file's own circuit, and where it scores more edges than that, circuits of growing size."""
+    """The circuit of the file and, if it has scores of further edges, circuits of growing size."""
     from eics.circuits.formats import cut
     from eics.studies.discovery.faithfulness import SHARES
 
-    whole = len(graph.scores) > len(graph.kept_edges) or (graph.kept is None and len(graph.scores) > edges // 2)
-    if shares is None and not whole:
+    scored = len(graph.scores) > len(graph.kept_edges) or (graph.kept is None and len(graph.scores) > edges // 2)
+    if shares is None and not scored:
         return {"circuit": graph.circuit()}
-    if not whole:
+    if not scored:
         raise CircuitError(
             f"A curve needs the scores of more edges than the circuit's {len(graph.kept_edges)}. The file has none: "
             "write it with `eics discover --all-scores`."
         )
-    found = {} if graph.kept is None else {"circuit": graph.circuit()}
+    circuits = {} if graph.kept is None else {"circuit": graph.circuit()}
     for share in _shares(shares) if shares else SHARES:
         count = min(len(graph.scores), max(1, round(share * edges)))
-        found[f"top {share:.1%}"] = cut(graph, top_edges=count).circuit()
-    return found
+        circuits[f"top {share:.1%}"] = cut(graph, top_edges=count).circuit()
+    return circuits
 
 
 def _shares(text: str) -> list[float]:
     try:
-        found = [float(part) for part in text.split(",")]
+        shares = [float(part) for part in text.split(",")]
     except ValueError:
-        found = []
-    if not found or not all(0 < share <= 1 for share in found):
-        raise OptionError.of("shares", "numbers above 0, at most 1, separated by commas", text)
-    return found
+        shares = []
+    if not shares or not all(0 < share <= 1 for share in shares):
+        raise OptionError.of("shares", "numbers above 0 and at most 1, separated by commas", text)
+    return shares

@@ -10,23 +10,25 @@ import click
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
-    help="Folder for figures and numbers.",
+    help="Folder to write figures and numbers to.",
 )
-@click.option("--seeds", type=click.IntRange(min=2), default=100, show_default=True, help="Random circuits to average.")
+@click.option(
+    "--seeds", type=click.IntRange(min=2), default=100, show_default=True, help="Random circuits to average over."
+)
 @click.option(
     "--noisy-edge",
     "noisy",
     multiple=True,
     metavar="EDGE",
-    help="Edge that gets additive noise in the protocol, for example 'n3->n5'; repeatable.  [default: n3->n5, n5->n6]",
+    help="Edge with additive noise in the protocol, such as 'n3->n5'; repeatable.  [default: n3->n5, n5->n6]",
 )
 @click.option("--quiet", is_flag=True, help="No progress bar, no summary.")
 def toy(out: Path, seeds: int, noisy: tuple[str, ...], quiet: bool) -> None:
-    """The paper's six-node sanity check: figure and numbers.
+    """Reproduces the paper's six-node sanity check: figure and numbers.
 
-    Writes to the folder: toy.pdf/.png and toy.json (the paper's figure and numbers), toy-general.* (the same six
-    nodes scored by the general code), toy-protocol.* (additive noise on chosen edges, with baselines), and
-    toy-circuit.safetensors, an explicit circuit to try `eics score` on.
+    Writes toy.pdf/.png and toy.json (the paper's figure and numbers), toy-general.* (the same six nodes scored by the
+    general code), toy-protocol.* (additive noise on chosen edges, with baselines), and toy-circuit.safetensors, an
+    explicit circuit to try `eics score` on.
     """
     from eics.cli.terminal import console, track
     from eics.studies.toy.experiment import STEPS, run_toy

@@ -1,1 +1,1 @@
-"""What a score costs, in forward passes of the model: timing, memory, products and FLOPs on reference circuits."""
+"""What a score costs in forward passes of the model: time, memory, products and FLOPs on reference circuits."""

@@ -1,13 +1,13 @@
-"""Reference circuits, the same on every machine, and random ones of any size for growth curves.
+"""Reference circuits, the same on every machine, and random circuits of any size for growth curves.
 
 | name | nodes | edges |
 |---|---|---|
 | `medium` | `input`, 11 heads, 3 MLPs, `logits` | 44, plain |
-| `heads` | the same without MLPs | those of the 44 that remain |
-| `ioi` | `input`, 67 heads, 12 MLPs, `logits` | 756; into heads through ports, one q and one k for each two v |
+| `heads` | `medium` without its MLPs | the remaining ones |
+| `ioi` | `input`, 67 heads, 12 MLPs, `logits` | 756; heads are entered through ports, one q and one k per two v |
 
-They are synthetic: sizes and kinds of edges like those of circuits in the literature, wired by hashes. Laid out for
-12 layers, they spread over the depth of deeper models.
+They are synthetic: their sizes and kinds of edges are those of circuits in the literature, their wiring comes from
+hashes. They are laid out for 12 layers and stretched over the depth of deeper models.
 
 >>> medium(12, 12)
 Circuit(16 nodes, 44 edges, sources: input, sinks: logits)
@@ -24,12 +24,12 @@ from eics.errors import CircuitError
 _DEPTH = 12
 _MEDIUM_HEADS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
 _MEDIUM_MLPS = (0, 4, 8)
-_MOST_A_LAYER = 6  # heads of one layer in `ioi`
+_MOST_PER_LAYER = 6  # heads of one layer in `ioi`
 _PORTS = ("q", "v", "k", "v")
 
 
 def medium(layers: int, heads: int) -> Circuit:
-    """16 nodes, 44 edges: every inner node reads the input and is read out, 16 edges between them."""
+    """16 nodes, 44 edges: every inner node is joined to `input` and to `logits`, and 16 edges run between them."""
     _check_depth("medium", layers, heads, 1)
     inner = [*(_head(depth, 0, layers, heads) for depth in _MEDIUM_HEADS), *(_mlp(d, layers) for d in _MEDIUM_MLPS)]
     return Circuit([*_ends(inner), *_chosen(_pairs(inner), 16, "medium")], name="medium")
@@ -47,9 +47,9 @@ def heads_only(layers: int, heads: int) -> Circuit:
 
 def ioi(layers: int, heads: int) -> Circuit:
     """81 nodes, 756 edges, heads entered through ports."""
-    _check_depth("ioi", layers, heads, _MOST_A_LAYER)
-    by_layer = [_MOST_A_LAYER] * 7 + [_MOST_A_LAYER - 1] * 5  # 67 heads
-    inner = [_head(d, place, layers, heads) for d, count in enumerate(by_layer) for place in range(count)]
+    _check_depth("ioi", layers, heads, _MOST_PER_LAYER)
+    by_layer = [_MOST_PER_LAYER] * 7 + [_MOST_PER_LAYER - 1] * 5  # 67 heads
+    inner = [_head(depth, index, layers, heads) for depth, count in enumerate(by_layer) for index in range(count)]
     inner += [_mlp(depth, layers) for depth in range(_DEPTH)]
     ends = [_with_port(edge) for edge in _ends(inner)]
     pairs = [_with_port(edge) for edge in _pairs(inner)]
@@ -62,10 +62,10 @@ REFERENCES: dict[str, Callable[[int, int], Circuit]] = {"medium": medium, "heads
 def random_circuit(
     nodes: int, edges: int, seed: int = 0, *, layers: int = 12, heads: int = 12, ports: bool = False
 ) -> Circuit:
-    """A circuit of so many nodes and edges in which every node lies on a path from `input` to `logits`.
+    """A circuit with this many nodes and edges in which every node lies on a path from `input` to `logits`.
 
-    Three of fourteen inner nodes are MLPs, as far as there are layers, the others heads, spread over the depth. With
-    `ports` an edge into a head enters through one of its three.
+    Three of fourteen inner nodes are MLPs (at most one per layer), the others heads, spread over the depth. With
+    `ports`, an edge into a head enters through one of its three ports.
     """
     inner = _spread_sites(nodes - 2, layers, heads)
     kept = _backbone(inner, seed)
@@ -88,44 +88,41 @@ def _spread_sites(count: int, layers: int, heads: int) -> list[str]:
             f"A random circuit must have 3 to {layers + layers * heads + 2} nodes in {layers} layers of {heads} heads. "
             f"Got {count + 2}."
         )
-    sites = [f"m{place * layers // max(1, mlps)}" for place in range(mlps)]
-    every = [f"a{layer}.h{head}" for layer in range(layers) for head in range(heads)]
+    sites = [f"m{index * layers // max(1, mlps)}" for index in range(mlps)]
+    all_heads = [f"a{layer}.h{head}" for layer in range(layers) for head in range(heads)]
     wanted = count - mlps
-    return sites + [every[place * len(every) // wanted] for place in range(wanted)]
+    return sites + [all_heads[index * len(all_heads) // wanted] for index in range(wanted)]
 
 
 def _backbone(inner: Sequence[str], seed: int) -> list[Edge]:
-    """A way in for every node and a way out for those that would have none: the fewest edges, near enough."""
-    order = sorted(inner, key=_place)
+    """One edge into every node, and one to `logits` from each node that nothing reads: close to the fewest edges."""
+    order = sorted(inner, key=lambda name: (_rank(name), Node.parse(name).head or 0))
     kept = []
-    for place, node in enumerate(order):
-        before = ["input", *(u for u in order[:place] if _rank(u) < _rank(node))]
-        kept.append(Edge(_first(before, f"{seed} into {node}"), node))
+    for index, node in enumerate(order):
+        before = ["input", *(u for u in order[:index] if _rank(u) < _rank(node))]
+        source = min(before, key=lambda name: _digest(f"{seed} into {node} {name}"))
+        kept.append(Edge(source, node))
     read = {edge.source for edge in kept}
     return kept + [Edge(node, "logits") for node in order if node not in read]
 
 
 def _ends(inner: Iterable[str]) -> list[Edge]:
-    """Every inner node from the input and to the read-out."""
+    """Edges from `input` to every inner node and from there to `logits`."""
     return [edge for node in inner for edge in (Edge("input", node), Edge(node, "logits"))]
 
 
 def _pairs(inner: Sequence[str]) -> list[Edge]:
-    """Every edge that can run between inner nodes; none into an MLP from heads of its layer, which some models lack."""
+    """Every edge between inner nodes of different layers; parallel models have no others."""
     return [Edge(u, v) for u in inner for v in inner if _layer(u) < _layer(v)]
 
 
 def _chosen(edges: Sequence[Edge], count: int, seed: object) -> list[Edge]:
-    """So many of the edges, by their hashes."""
+    """`count` of the edges, chosen by hash."""
     return sorted(edges, key=lambda edge: _digest(f"{seed} {edge}"))[:count]
 
 
-def _first(names: Sequence[str], seed: object) -> str:
-    return min(names, key=lambda name: _digest(f"{seed} {name}"))
-
-
 def _with_port(edge: Edge) -> Edge:
-    """The edge through a port of its target's, chosen by its hash, where that has any."""
+    """The edge through a port of its target, chosen by hash, if the target is a head."""
     if Node.parse(edge.target).kind is not Kind.HEAD:
         return edge
     return Edge(edge.source, edge.target, _PORTS[_digest(f"port {edge}")[0] % len(_PORTS)])
@@ -147,19 +144,15 @@ def _rank(name: str) -> float:
     return rank
 
 
-def _place(name: str) -> tuple[float, int]:
-    return _rank(name), Node.parse(name).head or 0
-
-
 def _layer(name: str) -> int:
     layer = Node.parse(name).layer
     assert layer is not None
     return layer
 
 
-def _head(depth: int, place: int, layers: int, heads: int) -> str:
-    """The place-th head at this depth: other numbers in every layer."""
-    return f"a{depth * layers // _DEPTH}.h{(5 * depth + place) % heads}"
+def _head(depth: int, index: int, layers: int, heads: int) -> str:
+    """The head with this index at this depth; its number is shifted from layer to layer."""
+    return f"a{depth * layers // _DEPTH}.h{(5 * depth + index) % heads}"
 
 
 def _mlp(depth: int, layers: int) -> str:
@@ -169,6 +162,6 @@ def _mlp(depth: int, layers: int) -> str:
 def _check_depth(name: str, layers: int, heads: int, least: int) -> None:
     if layers < _DEPTH or heads < least:
         raise CircuitError(
-            f"The reference circuit {name!r} must have a model of at least {_DEPTH} layers and {least} heads. Got "
+            f"The reference circuit {name!r} needs a model of at least {_DEPTH} layers and {least} heads. Got "
             f"{layers} layers of {heads} heads: give a circuit file."
         )

@@ -1,15 +1,16 @@
-"""How much work a computation is, whatever the machine: products with maps and with their transposes, and FLOPs.
+"""The work of a computation, independent of the machine: products with maps and their transposes, and FLOPs.
 
 A product is one vector through one map of one prompt: a block of k vectors for B prompts counts B*k. Only maps that
-are computed from weights count, not sums, stacks and paths of them: of nested calls the innermost. FLOPs are those of
-matrix products (torch's own counter); factorizations, which that counter leaves out, are estimated by their textbook
-leading terms and kept apart.
+are computed from weights count, not sums, stacks and paths of them: of nested calls only the innermost. FLOPs are those
+of matrix products (torch's own counter); factorizations, which that counter leaves out, are estimated by their textbook
+leading terms and reported separately.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import wraps
+from math import prod
 from typing import Any
 
 from torch import Tensor
@@ -28,19 +29,18 @@ class Counts:
 
     @property
     def flops(self) -> int:
-        """All of them."""
         return self.matmul_flops + self.factorization_flops
 
     def to_json(self) -> dict[str, int]:
-        """Plain numbers."""
         return asdict(self)
 
 
 def count(function: Callable[[], object]) -> Counts:
-    """Runs the function once and counts."""
+    """Runs the function once and counts its work."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    with counted_products() as products, FlopCounterMode(display=False, custom_mapping=_formulas()) as counter:
+    formulas = _factorizations() | _attention()
+    with counted_products() as products, FlopCounterMode(display=False, custom_mapping=formulas) as counter:
         function()
     by_operation = {str(name): flops for name, flops in counter.get_flop_counts()["Global"].items()}
     factorized = sum(flops for name, flops in by_operation.items() if "linalg" in name or "cholesky" in name)
@@ -49,9 +49,9 @@ def count(function: Callable[[], object]) -> Counts:
 
 @contextmanager
 def counted_products() -> Iterator[dict[str, int]]:
-    """Counts `mv` and `rmv` of every operator class while it is open."""
+    """Counts the calls of `mv` and `rmv` of every operator class inside the context."""
     counts = {"mv": 0, "rmv": 0}
-    inner: list[bool] = []  # for each call under way: whether another operator was called inside
+    inner: list[bool] = []  # for each call in progress: whether it has called another operator
     originals: list[tuple[type, str, Any]] = []
     try:
         for kind in _subclasses(LinearOperator):
@@ -83,20 +83,15 @@ def _counting(product: Any, name: str, counts: dict[str, int], inner: list[bool]
 
 
 def _subclasses(kind: type) -> set[type]:
-    found = {kind}
+    kinds = {kind}
     below: type
     for below in type.__subclasses__(kind):
-        found |= _subclasses(below)
-    return found
-
-
-def _formulas() -> dict[Any, Any]:
-    """FLOPs of what torch's counter does not know: factorizations, and attention whose keys several queries share."""
-    return _factorizations() | _attention()
+        kinds |= _subclasses(below)
+    return kinds
 
 
 def _attention() -> dict[Any, Any]:
-    """Two products of (T, S, e) for each query head, whichever kernel does it."""
+    """Fused attention, grouped queries included, which torch's counter lacks: two (T, S, e) products per query head."""
     import torch
 
     def flops(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
@@ -109,7 +104,7 @@ def _attention() -> dict[Any, Any]:
 
 
 def _factorizations() -> dict[Any, Any]:
-    """FLOPs from the shape of what is factorized; eigenvalues and singular values without their vectors."""
+    """Factorizations, by the shape of the matrix; eigenvalues and singular values without vectors."""
     import torch
 
     aten = torch.ops.aten
@@ -117,10 +112,7 @@ def _factorizations() -> dict[Any, Any]:
     def batched(cost: Callable[[int, int], float]) -> Callable[..., int]:
         def flops(shape: Any, *_: Any, **__: Any) -> int:
             *batch, rows, columns = shape
-            many = 1
-            for size in batch:
-                many *= size
-            return int(many * cost(max(rows, columns), min(rows, columns)))
+            return int(prod(batch) * cost(max(rows, columns), min(rows, columns)))
 
         return flops
 

@@ -1,23 +1,23 @@
-"""How cost grows: positions, nodes, edges, width and batch, one at a time, each mode a curve.
+"""How cost grows with positions, nodes, edges, width and batch, one at a time, with a curve per mode.
 
-Positions are grown on one prompt, nodes and edges on random circuits (to have room for many edges, nodes grow with
-the root of their number, up to 150, and heads are entered through ports), width on two-layer models, batch on `medium`.
-A curve ends where a point took longer than the limit, or where the next would: as it grew from the one before last to
-the last, so it is expected to grow on.
+Positions grow on a single prompt, width on two-layer models. Circuits are random; on the axis of edges they have about
+2 sqrt(edges) nodes, at most 150, and heads are entered through ports, so that there is room for all the edges. A curve
+ends once a point takes longer than the limit, or the next one is expected to, by extrapolation from the last two.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isqrt, log
 from typing import Any
 
 from eics.models.base import Model
+from eics.reporting.plots import COLOURS
 from eics.scoring.options import PAPER
 from eics.studies.bench.circuits import random_circuit
 from eics.studies.bench.measure import Spread
 from eics.studies.bench.rows import GIVEN, Row, Setting
-from eics.studies.bench.run import Bench, Plan
+from eics.studies.bench.run import Bench, ForwardResult, Plan
 from eics.studies.bench.shapes import gpt2, random_model
 
 SIZES: dict[str, tuple[int, ...]] = {
@@ -28,12 +28,12 @@ SIZES: dict[str, tuple[int, ...]] = {
     "batch": (1, 8, 32, 128),
 }
 CURVES = (("fast", "frozen"), ("fast", "jacobian"), ("exact", "frozen"), ("exact", "jacobian"))
-_FEW_EDGES_A_NODE = 3
+_EDGES_PER_NODE = 3
 
 
 @dataclass(frozen=True)
 class Point:
-    """One size of one curve."""
+    """The cost at one size of one curve."""
 
     axis: str
     size: int
@@ -44,7 +44,6 @@ class Point:
     flop_ratio: float
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers."""
         return {
             "axis": self.axis,
             "size": self.size,
@@ -56,19 +55,8 @@ class Point:
         }
 
 
-@dataclass(frozen=True)
-class Growth:
-    """All points."""
-
-    points: tuple[Point, ...]
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """A list of points."""
-        return [point.to_json() for point in self.points]
-
-
 def steps(sizes: dict[str, tuple[int, ...]] = SIZES) -> int:
-    """How many points there are at most."""
+    """The largest possible number of points."""
     return len(CURVES) * sum(map(len, sizes.values()))
 
 
@@ -80,30 +68,30 @@ def grow(
     repeats: int = 3,
     sizes: dict[str, tuple[int, ...]] = SIZES,
     tick: Callable[[], None] = lambda: None,
-    done: Callable[[Growth], None] = lambda growth: None,  # noqa: ARG005
-) -> Growth:
-    """Measures every curve; `tick` is called for each point, those left out included, `done` with all points so far."""
+    done: Callable[[Sequence[Point]], None] = lambda _: None,
+) -> tuple[Point, ...]:
+    """Measures every curve; `tick` is called once per point, even a skipped one, `done` with all points so far."""
     points: list[Point] = []
     plan = Plan(repeats=repeats, budget=limit)
-    for axis, chosen in sizes.items():
-        known: dict[tuple[str, str], list[Point]] = {curve: [] for curve in CURVES}
-        for size in chosen:
-            going = [curve for curve, found in known.items() if expected_seconds(found, size) <= limit]
-            if going:
+    for axis, axis_sizes in sizes.items():
+        curves: dict[tuple[str, str], list[Point]] = {curve: [] for curve in CURVES}
+        for size in axis_sizes:
+            affordable = [curve for curve in CURVES if expected_seconds(curves[curve], size) <= limit]
+            if affordable:
                 bench = _sized(model, setting, plan, axis, size)
                 plain = bench.measure_forward()
             for curve in CURVES:
-                if curve in going:
-                    known[curve].append(_point(bench, axis, size, curve, plain))
-                    points.append(known[curve][-1])
+                if curve in affordable:
+                    curves[curve].append(_point(bench, axis, size, curve, plain))
+                    points.append(curves[curve][-1])
                 tick()
-            done(Growth(tuple(points)))
-    return Growth(tuple(points))
+            done(tuple(points))
+    return tuple(points)
 
 
 def expected_seconds(points: Sequence[Point], size: int) -> float:
-    """What a curve's next point will take: by the slope of its last two on logarithmic axes, in proportion to its size
-    where there is one only. A curve that was left stays so."""
+    """Seconds that the next point of a curve should take: by the slope of the last two on logarithmic axes, or in
+    proportion to the size after a single one. So a curve that has ended stays ended."""
     if not points:
         return 0.0
     last, slope = points[-1], 1.0
@@ -113,25 +101,25 @@ def expected_seconds(points: Sequence[Point], size: int) -> float:
     return float(last.seconds * (size / last.size) ** slope)
 
 
-def _point(bench: Bench, axis: str, size: int, curve: tuple[str, str], plain: Any) -> Point:
-    mode, way = curve
-    row = Row("-".join((axis, str(size), *curve)), GIVEN, (PAPER.with_(mode=mode, linearization=way),))
+def _point(bench: Bench, axis: str, size: int, curve: tuple[str, str], plain: ForwardResult) -> Point:
+    mode, linearization = curve
+    row = Row("-".join((axis, str(size), *curve)), GIVEN, (PAPER.with_(mode=mode, linearization=linearization),))
     result = bench.measure(row, plain)
-    return Point(axis, size, mode, way, result.timing.ratio, result.timing.seconds.median, result.flop_ratio)
+    return Point(axis, size, mode, linearization, result.timing.ratio, result.timing.seconds.median, result.flop_ratio)
 
 
 def _sized(model: Model, setting: Setting, plan: Plan, axis: str, size: int) -> Bench:
     blocks = model.transformer.blocks
-    some = partial(random_circuit, layers=len(blocks), heads=blocks[0].attention.heads)
+    circuit = partial(random_circuit, layers=len(blocks), heads=blocks[0].attention.heads)
     if axis == "positions":
-        return Bench(model, replace(setting, batch=1, tokens=size), plan, some(16, 44))
+        return Bench(model, replace(setting, batch=1, tokens=size), plan, circuit(16, 44))
     if axis == "batch":
-        return Bench(model, replace(setting, batch=size), plan, some(16, 44))
+        return Bench(model, replace(setting, batch=size), plan, circuit(16, 44))
     if axis == "nodes":
-        return Bench(model, setting, plan, some(size, _FEW_EDGES_A_NODE * size - 6))
+        return Bench(model, setting, plan, circuit(size, _EDGES_PER_NODE * size - 6))
     if axis == "edges":
         nodes = min(150, max(5, 2 * isqrt(size)))
-        return Bench(model, setting, plan, some(nodes, size, ports=True))
+        return Bench(model, setting, plan, circuit(nodes, size, ports=True))
     return _wide(setting, plan, size)
 
 
@@ -143,30 +131,19 @@ def _wide(setting: Setting, plan: Plan, width: int) -> Bench:
     return Bench(model, replace(setting, shape=None, tokens=min(setting.tokens, 64)), plan, circuit)
 
 
-def growth_figure(growth: Growth) -> Any:
-    """A panel for each axis, doubly logarithmic; markers are medians, bars quartiles, dashes FLOPs."""
+def growth_figure(points: Sequence[Point]) -> Any:
+    """A panel per axis, doubly logarithmic; markers are medians, bars quartiles, dotted lines FLOPs."""
     from matplotlib.figure import Figure
 
-    axes_names = list(dict.fromkeys(point.axis for point in growth.points))
-    figure = Figure(figsize=(2.6 * len(axes_names) + 1.6, 3.4), layout="constrained")
-    panels = figure.subplots(1, len(axes_names), sharey=True, squeeze=False)[0]
-    colours = {"fast": "#0072B2", "exact": "#D55E00"}  # Okabe-Ito
-    markers = {"frozen": "o", "jacobian": "s"}
-    for panel, axis in zip(panels, axes_names, strict=True):
-        for (mode, way), points in _curves(growth, axis):
-            x, y = [p.size for p in points], [p.ratio.median for p in points]
-            spread = [
-                [p.ratio.median - p.ratio.low for p in points],
-                [p.ratio.high - p.ratio.median for p in points],
-            ]
-            panel.errorbar(
-                x, y, spread, color=colours[mode], marker=markers[way], markersize=4, linewidth=1.2,
-                markerfacecolor="none" if way == "jacobian" else colours[mode], label=f"{mode}, {way}",
-            )  # fmt: skip
-            panel.plot(x, [p.flop_ratio for p in points], color=colours[mode], linestyle=":", linewidth=0.9, alpha=0.8)
+    names = list(dict.fromkeys(point.axis for point in points))
+    figure = Figure(figsize=(2.6 * len(names) + 1.6, 3.4), layout="constrained")
+    panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+    for panel, axis in zip(panels, names, strict=True):
+        for curve in CURVES:
+            _draw_curve(panel, [p for p in points if p.axis == axis and (p.mode, p.linearization) == curve])
         panel.set_xscale("log")
         panel.set_yscale("log")
-        sizes = sorted({point.size for point in growth.points if point.axis == axis})
+        sizes = sorted({point.size for point in points if point.axis == axis})
         panel.set_xticks(sizes, labels=[f"{size:,}" for size in sizes], fontsize=8)
         panel.minorticks_off()
         panel.set_xlabel(axis)
@@ -179,8 +156,16 @@ def growth_figure(growth: Growth) -> Any:
     return figure
 
 
-def _curves(growth: Growth, axis: str) -> Iterator[tuple[tuple[str, str], list[Point]]]:
-    for curve in CURVES:
-        points = [p for p in growth.points if p.axis == axis and (p.mode, p.linearization) == curve]
-        if points:
-            yield curve, points
+def _draw_curve(panel: Any, points: Sequence[Point]) -> None:
+    if not points:
+        return
+    mode, linearization = points[0].mode, points[0].linearization
+    colour = COLOURS[0] if mode == "fast" else COLOURS[1]
+    filled = linearization == "frozen"
+    sizes, ratios = [p.size for p in points], [p.ratio for p in points]
+    quartiles = [[r.median - r.low for r in ratios], [r.high - r.median for r in ratios]]
+    panel.errorbar(
+        sizes, [r.median for r in ratios], quartiles, color=colour, marker="o" if filled else "s", markersize=4,
+        linewidth=1.2, markerfacecolor=colour if filled else "none", label=f"{mode}, {linearization}",
+    )  # fmt: skip
+    panel.plot(sizes, [p.flop_ratio for p in points], color=colour, linestyle=":", linewidth=0.9, alpha=0.8)

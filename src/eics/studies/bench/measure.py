@@ -1,7 +1,7 @@
-"""Time and memory of a computation beside the forward pass, in one process.
+"""Time and memory of a computation, compared with the forward pass in the same process.
 
-Forward passes stand between the runs, so that a slow second of the machine hits both; a run's cost is its time over
-the mean of the passes before and after it.
+Runs alternate with forward passes, so that a slow moment of the machine affects both; the cost of a run is its time
+over the mean of the passes before and after it.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True)
 class Spread:
-    """Median and quartiles of repeated measurements; of a single one all three are it."""
+    """Median and quartiles of repeated measurements; all three are equal for a single one."""
 
     median: float
     low: float
@@ -31,20 +31,18 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """From the measurements."""
         if len(values) == 1:
             return cls(values[0], values[0], values[0], 1)
         low, middle, high = quantiles(values, n=4, method="inclusive")
         return cls(middle, low, high, len(values))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers."""
         return {"median": self.median, "quartiles": [self.low, self.high], "runs": self.runs}
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of the work and of the passes around it, and the work in forward-equivalents."""
+    """Seconds of the work and of the forward passes around it, and their ratio: the cost in forward-equivalents."""
 
     seconds: Spread
     forward: Spread
@@ -52,7 +50,7 @@ class Timing:
 
 
 def timed(work: Work, device: torch.device) -> float:
-    """Seconds of one run, with the device's queue empty at both ends."""
+    """Seconds of one run, synchronised with the device before and after."""
     synchronize(device)
     start = time.perf_counter()
     work()
@@ -61,7 +59,7 @@ def timed(work: Work, device: torch.device) -> float:
 
 
 def interleaved(work: Work, forward: Work, device: torch.device, *, repeats: int, budget: float) -> Timing:
-    """Runs forward, work, forward, work, ..., forward; stops early once the budget (seconds) is spent."""
+    """Runs forward, work, forward, ..., work, forward; stops early once the budget (seconds) is spent."""
     passes = [timed(forward, device)]
     runs: list[float] = []
     while len(runs) < repeats and (not runs or sum(runs) + median(runs) < budget):
@@ -71,16 +69,16 @@ def interleaved(work: Work, forward: Work, device: torch.device, *, repeats: int
 
 
 def timing(runs: Sequence[float], passes: Sequence[float]) -> Timing:
-    """From the seconds of runs and of the passes before, between and after them."""
+    """The timing from the seconds of runs and of the passes before, between and after them."""
     around = [fmean(pair) for pair in pairwise(passes)]
     ratios = [run / beside for run, beside in zip(runs, around, strict=True)]
     return Timing(Spread.of(runs), Spread.of(passes), Spread.of(ratios))
 
 
 def peak_memory(work: Work, device: torch.device) -> tuple[float | None, float]:
-    """Megabytes that the work took beyond what was there before it, at its peak; and its seconds.
+    """Peak megabytes beyond what was allocated before the work, and its seconds.
 
-    Allocated memory on CUDA; resident memory, which only Linux says, on the CPU; None elsewhere.
+    Allocated memory on CUDA; resident memory on the CPU of a Linux machine; None elsewhere.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -88,24 +86,24 @@ def peak_memory(work: Work, device: torch.device) -> tuple[float | None, float]:
         before = torch.cuda.memory_allocated(device)
         seconds = timed(work, device)
         return (torch.cuda.max_memory_allocated(device) - before) / (1 << 20), seconds
-    if device.type != "cpu" or not _forget_peak():
+    if device.type != "cpu" or not forget_peak():
         return None, timed(work, device)
-    resident = _megabytes("VmRSS")
+    resident = megabytes("VmRSS")
     seconds = timed(work, device)
-    return max(0.0, _megabytes("VmHWM") - resident), seconds
+    return max(0.0, megabytes("VmHWM") - resident), seconds
 
 
 def synchronize(device: torch.device) -> None:
-    """Waits until the device has done what it was given."""
+    """Waits until the device has finished its queue."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """The machine that the numbers were measured on."""
     import platform
 
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "cpu": _cpu_name(),
         "cores": torch.get_num_threads(),
         "system": platform.system(),
@@ -115,8 +113,8 @@ def machine(device: torch.device) -> dict[str, Any]:
     }
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        found |= {"gpu": properties.name, "gpu_gigabytes": round(properties.total_memory / (1 << 30))}
-    return found
+        facts |= {"gpu": properties.name, "gpu_gigabytes": round(properties.total_memory / (1 << 30))}
+    return facts
 
 
 def _cpu_name() -> str:
@@ -130,12 +128,12 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def _forget_peak() -> bool:
-    """Gives freed memory back and has the kernel forget the peak so far; False where neither can be done."""
+def forget_peak() -> bool:
+    """Returns freed memory to the kernel and resets the process's peak; False if that is not possible here."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if _CLEAR.exists() else None
     if trim is None:
         return False
-    trim(0)  # freed memory that glibc keeps would hide what the work takes
+    trim(0)  # freed memory that glibc holds on to would hide what the work takes
     try:
         _CLEAR.write_text("5")
     except OSError:  # some containers forbid it
@@ -143,6 +141,7 @@ def _forget_peak() -> bool:
     return True
 
 
-def _megabytes(name: str) -> float:
+def megabytes(name: str) -> float:
+    """Memory of this process from /proc: `VmRSS` is resident, `VmHWM` the peak."""
     line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
     return int(line.split()[1]) / 1024

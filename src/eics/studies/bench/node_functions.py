@@ -1,42 +1,48 @@
-"""The nodes of one prompt as plain functions that autograd differentiates: what one would write first.
+"""The nodes of one prompt as plain functions for autograd to differentiate: what one would write first.
 
-No map is derived by hand here. A function takes what is added to the residual stream at each of the node's entries,
-(ports, T, d), zero being the observed state, and gives what the node writes, (T, d).
+No linear map is derived by hand here. A function takes what is added to the residual stream at each entry of its node,
+(entries, T, d), zero being the observed state, and returns what the node writes, (T, d).
+
+Norms are written out because `NormMap` is no function for autograd: torch's fused LayerNorm returns mean and scale
+without their derivatives.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from eics.circuits.graph import Circuit, Edge, Kind, Node
 from eics.errors import CircuitError
+from eics.linalg.host_device import map_tensors
 from eics.models.spec import MLP, Attention, Norm
-from eics.transformer.attention import Rotation
+from eics.transformer.attention import activations_at
 from eics.transformer.forward import ForwardState
+from eics.transformer.norm import held_scale
 
 Function = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class NodeFunction:
-    """A node's function, and the edges that enter at each of its entries."""
+    """A node's function, the edges into each of its entries, what the node read and what it wrote, (T, d)."""
 
     function: Function
     entries: tuple[tuple[Edge, ...], ...]
-    like: Tensor
+    read: Tensor
     write: Tensor
 
     @property
     def zero(self) -> Tensor:
-        """The observed state: nothing added, (ports, T, d)."""
-        return self.like.new_zeros(len(self.entries), *self.like.shape)
+        """The observed state: nothing added, (entries, T, d)."""
+        return self.read.new_zeros(len(self.entries), *self.read.shape)
 
     @cached_property
     def value(self) -> Tensor:
-        """The function there."""
+        """The function at the observed state."""
         return self.function(self.zero)
 
 
@@ -45,45 +51,43 @@ class PlainCircuit:
 
     def __init__(self, state: ForwardState, circuit: Circuit, row: int, linearization: str) -> None:
         if circuit.positions:
-            raise CircuitError("The straightforward version must have a circuit without restricted positions.")
+            raise CircuitError("The straightforward version needs a circuit without restricted positions.")
         self.state, self.circuit, self.row = state, circuit, row
         self.frozen = linearization == "frozen"
         self.length = int(state.lengths[row])
+        self.answer = int(state.answer[row])
         self.spec = state.model.transformer
-        self.writes = {name: self._written(Node.parse(name)) for name in circuit.order}
-        found = {name: self._node(Node.parse(name)) for name in circuit.inner}
-        self.nodes = {name: node for name, node in found.items() if node.entries}
+        self.writes = {name: self._write(name) for name in circuit.order}
+        nodes = {name: self._node(Node.parse(name)) for name in circuit.inner}
+        self.nodes = {name: node for name, node in nodes.items() if node.entries}
         for node in self.nodes.values():
-            _ = node.value  # now: under a transform it would remember the transform's tensors
+            _ = node.value  # compute it now: inside a transform it would be cached as one of the transform's tensors
 
     def macro(self, sources: Tensor) -> Tensor:
-        """Changes of the sources' writes, stacked, to changes of the sinks', stacked: the nodes one after another."""
+        """From changes of the sources' writes to changes of the sinks' writes, both stacked, node after node."""
         shapes = [self.writes[name].shape for name in self.circuit.sources]
         parts = sources.split([shape.numel() for shape in shapes])
         change = {n: p.view(s) for n, p, s in zip(self.circuit.sources, parts, shapes, strict=True)}
         for name, node in self.nodes.items():
-            entering = torch.stack([self._sum(change, edges, node.like) for edges in node.entries])
-            change[name] = node.function(entering) - node.value
+            nothing = torch.zeros_like(node.read)
+            entering = [sum((change[e.source] for e in edges if e.source in change), nothing) for edges in node.entries]
+            change[name] = node.function(torch.stack(entering)) - node.value
         still = {name: torch.zeros_like(self.writes[name]) for name in self.circuit.sinks}
         return torch.cat([change.get(name, still[name]).flatten() for name in self.circuit.sinks])
-
-    def _sum(self, change: dict[str, Tensor], edges: tuple[Edge, ...], like: Tensor) -> Tensor:
-        return sum((change[e.source] for e in edges if e.source in change), start=torch.zeros_like(like))
 
     def _node(self, node: Node) -> NodeFunction:
         ports: dict[str | None, list[Edge]] = {}
         for edge in self.circuit.parents[node.name]:
             if not (self.frozen and edge.port in ("q", "k")):
                 ports.setdefault(edge.port, []).append(edge)
-        read = self._pick(self._read(node))
-        return NodeFunction(
-            self._function(node, read, tuple(ports)), tuple(map(tuple, ports.values())), read, self.writes[node.name]
-        )
+        read = self._read(node)
+        function = self._function(node, read, tuple(ports))
+        return NodeFunction(function, tuple(map(tuple, ports.values())), read, self.writes[node.name])
 
     def _function(self, node: Node, read: Tensor, ports: tuple[str | None, ...]) -> Function:
         if node.kind is Kind.LOGITS:
-            norm, at = _norm(self.spec.final_norm, read, self.frozen), int(self.state.answer[self.row])
-            return lambda added: norm(read + added.sum(dim=0))[at : at + 1]
+            norm = _norm(self.spec.final_norm, read, self.frozen)
+            return lambda added: norm(read + added.sum(dim=0))[self.answer : self.answer + 1]
         assert node.layer is not None
         if node.kind is Kind.MLP:
             mlp = _mlp(self.spec.blocks[node.layer].mlp, read, self.frozen)
@@ -94,8 +98,8 @@ class PlainCircuit:
         def entered(added: Tensor) -> Tensor:
             streams = dict.fromkeys("qkv", read)
             for port, change in zip(ports, added, strict=True):
-                for one in port or "qkv":
-                    streams[one] = streams[one] + change
+                for name in port or "qkv":
+                    streams[name] = streams[name] + change
             return head(streams["q"], streams["k"], streams["v"])
 
         return entered
@@ -104,46 +108,55 @@ class PlainCircuit:
         spec, rotation = self.spec.blocks[layer].attention, self.state.rotations.get(layer)
         if rotation is not None:
             row = min(self.row, rotation[0].shape[0] - 1)
-            cos, sin = (part[row, : self.length].to(read.dtype) for part in rotation)
-            rotation = (cos, sin)
-        post = None
-        if spec.post_norm is not None:
-            summed = self._pick(self.state.summed[layer])
-            scale = (summed.square().mean(dim=-1, keepdim=True) + spec.post_norm.eps).sqrt()
-            post = spec.post_norm.weight.to(read.dtype) / scale
-        return _head(spec, head, read, rotation, post, self.frozen)
+            cos, sin = (part[row : row + 1, : self.length].to(read.dtype) for part in rotation)
+            rotation = cos, sin
+        post = held_scale(spec.post_norm, self._prompt(self.state.summed[layer])) if spec.post_norm else None
+        alone = _one_head(spec, head, read.dtype)
+        norm = _norm(alone.norm, read, self.frozen)
+
+        def attended(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+            normed = norm(q).unsqueeze(0), norm(k).unsqueeze(0), norm(v).unsqueeze(0)
+            activations = activations_at(alone, [0], normed, rotation, False)
+            return activations.pattern[0, 0], activations.value[0, 0]
+
+        pattern, _ = attended(read, read, read)
+
+        def write(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            if self.frozen:
+                z = pattern @ linear(norm(v), alone.w_v[0], None if alone.b_v is None else alone.b_v[0])
+            else:
+                weights, value = attended(q, k, v)
+                z = weights @ value
+            out = linear(z, alone.w_o[0])
+            return out if post is None else out * post
+
+        return write
 
     def _read(self, node: Node) -> Tensor:
         if node.kind is Kind.LOGITS:
             assert self.state.final_read is not None
-            return self.state.final_read
+            return self._prompt(self.state.final_read)
         assert node.layer is not None
-        return (self.state.attention_reads if node.kind is Kind.HEAD else self.state.mlp_reads)[node.layer]
+        reads = self.state.attention_reads if node.kind is Kind.HEAD else self.state.mlp_reads
+        return self._prompt(reads[node.layer])
 
-    def _written(self, node: Node) -> Tensor:
-        state = self.state
-        if node.kind is Kind.INPUT:
-            assert state.input is not None
-            return self._pick(state.input)
-        if node.kind is Kind.LOGITS:
-            assert state.final is not None
-            at = int(state.answer[self.row])
-            return state.final[self.row, at : at + 1]
-        assert node.layer is not None
-        if node.kind is Kind.MLP:
-            return self._pick(state.mlp_writes[node.layer])
-        assert node.head is not None
-        spec = self.spec.blocks[node.layer].attention
-        z = self._pick(state.z[node.layer]).unflatten(-1, (spec.heads, -1))[:, node.head]
-        out: Tensor = z @ spec.w_o[node.head].to(z.dtype).T
-        if spec.post_norm is None:
-            return out
-        summed = self._pick(state.summed[node.layer])
-        scale = (summed.square().mean(dim=-1, keepdim=True) + spec.post_norm.eps).sqrt()
-        return out * spec.post_norm.weight.to(z.dtype) / scale
+    def _write(self, name: str) -> Tensor:
+        if name == "logits":
+            assert self.state.final is not None
+            return self.state.final[self.row, self.answer : self.answer + 1]
+        return self._prompt(self.state.write(name))
 
-    def _pick(self, tensor: Tensor) -> Tensor:
+    def _prompt(self, tensor: Tensor) -> Tensor:
         return tensor[self.row, : self.length]
+
+
+def _one_head(spec: Attention, head: int, dtype: torch.dtype) -> Attention:
+    """A layer that has this head alone, in the working dtype: weights are converted here, not in every call."""
+    own, group = slice(head, head + 1), slice(spec.group(head), spec.group(head) + 1)
+    rows = {"w_q": own, "b_q": own, "w_o": own, "w_k": group, "b_k": group, "w_v": group, "b_v": group}
+    cut = {name: getattr(spec, name)[chosen] for name, chosen in rows.items() if getattr(spec, name) is not None}
+    alone: Attention = map_tensors(lambda weight: weight.to(dtype), replace(spec, **cut))
+    return alone
 
 
 def _norm(spec: Norm, at: Tensor, frozen: bool) -> Function:
@@ -165,65 +178,34 @@ def _norm(spec: Norm, at: Tensor, frozen: bool) -> Function:
     return norm
 
 
-def _affine(weight: Tensor, bias: Tensor | None, like: Tensor) -> Function:
-    matrix = weight.to(like.dtype).T
-    shift = None if bias is None else bias.to(like.dtype)
-    return lambda x: x @ matrix if shift is None else x @ matrix + shift
-
-
 def _mlp(spec: MLP, at: Tensor, frozen: bool) -> Function:
-    norm, up = _norm(spec.norm, at, frozen), _affine(spec.w_in, spec.b_in, at)
-    down = _affine(spec.w_out, spec.b_out, at)
-    gate = None if spec.w_gate is None else _affine(spec.w_gate, spec.b_gate, at)
-    held_gate = None if gate is None else spec.activation(gate(norm(at)))
-    hidden = up(norm(at))
-    held_ratio = torch.where(hidden == 0, 0.5, spec.activation(hidden) / torch.where(hidden == 0, 1.0, hidden))
+    spec = map_tensors(lambda weight: weight.to(at.dtype), spec)
+    norm, act = _norm(spec.norm, at, frozen), spec.activation
 
-    def inside(x: Tensor) -> Tensor:
+    def gate(normed: Tensor) -> Tensor:
+        assert spec.w_gate is not None
+        return act(linear(normed, spec.w_gate, spec.b_gate))
+
+    def up(normed: Tensor) -> Tensor:
+        return linear(normed, spec.w_in, spec.b_in)
+
+    if spec.w_gate is None:
+        hidden = up(norm(at))
+        held = torch.where(hidden == 0, 0.5, act(hidden) / torch.where(hidden == 0, 1.0, hidden))
+    else:
+        held = gate(norm(at))
+
+    def out(x: Tensor) -> Tensor:
         normed = norm(x)
-        if gate is None:
-            return held_ratio * up(normed) if frozen else spec.activation(up(normed))
-        assert held_gate is not None
-        return (held_gate if frozen else spec.activation(gate(normed))) * up(normed)
+        if frozen:
+            inner = held * up(normed)
+        elif spec.w_gate is None:
+            inner = act(up(normed))
+        else:
+            inner = gate(normed) * up(normed)
+        return linear(inner, spec.w_out, spec.b_out)
 
-    post = None if spec.post_norm is None else _norm(spec.post_norm, down(inside(at)), frozen)
-    return lambda x: down(inside(x)) if post is None else post(down(inside(x)))
-
-
-def _head(
-    spec: Attention, head: int, at: Tensor, rotation: Rotation | None, post: Tensor | None, frozen: bool
-) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    norm, group = _norm(spec.norm, at, frozen), spec.group(head)
-    biases = [None if b is None else b[i] for b, i in ((spec.b_q, head), (spec.b_k, group), (spec.b_v, group))]
-    weights = (spec.w_q[head], spec.w_k[group], spec.w_v[group])
-    to_q, to_k, to_v = (_affine(weight, bias, at) for weight, bias in zip(weights, biases, strict=True))
-    out = _affine(spec.w_o[head], None, at)
-    back = torch.arange(len(at), device=at.device).unsqueeze(1) - torch.arange(len(at), device=at.device)
-    visible = (back >= 0) if spec.window is None else (back >= 0) & (back < spec.window)
-
-    def turned(x: Tensor, inner: Norm | None) -> Tensor:
-        return _rotate(x if inner is None else _norm(inner, x, False)(x), rotation)
-
-    def pattern(x_q: Tensor, x_k: Tensor) -> Tensor:
-        query, key = turned(to_q(norm(x_q)), spec.q_norm), turned(to_k(norm(x_k)), spec.k_norm)
-        scores = spec.scale * query @ key.T
-        if spec.softcap is not None:
-            scores = spec.softcap * torch.tanh(scores / spec.softcap)
-        return torch.softmax(scores.masked_fill(~visible, float("-inf")), dim=-1)
-
-    held = pattern(at, at)
-
-    def write(x_q: Tensor, x_k: Tensor, x_v: Tensor) -> Tensor:
-        attended = (held if frozen else pattern(x_q, x_k)) @ to_v(norm(x_v))
-        return out(attended) if post is None else out(attended) * post
-
-    return write
-
-
-def _rotate(x: Tensor, rotation: Rotation | None) -> Tensor:
-    if rotation is None:
-        return x
-    cos, sin = rotation
-    turned, passed = x[:, : cos.shape[-1]], x[:, cos.shape[-1] :]
-    first, second = turned.chunk(2, dim=-1)
-    return torch.cat([turned * cos + torch.cat([-second, first], dim=-1) * sin, passed], dim=-1)
+    if spec.post_norm is None:
+        return out
+    post = _norm(spec.post_norm, out(at), frozen)
+    return lambda x: post(out(x))

@@ -1,27 +1,26 @@
-"""The rows of the benchmark: which circuit, scored how, and what that may cost.
+"""The rows of the benchmark: which circuit, how it is scored, and what that may cost.
 
-Targets are forward-equivalents of the whole of `score`, its own forward pass included: what it must reach and what is
-aimed at. They hold for the machine-independent part of the setting only (shape, batch, tokens), and elsewhere there are
-none.
+Targets are in forward-equivalents of all of `score`, its own forward pass included: an upper limit (`must`) and a
+`goal`. They are defined for a few settings (shape, device, dtype, batch, tokens) only.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from eics.errors import OptionError
 from eics.scoring.options import PAPER, WELL_POSED, Options
 
 MEMORY_MUST = 1024.0
-"""Megabytes beyond the model and what the forward pass itself takes; GPT-2 shape, batch 8."""
+"""Megabytes beyond the model and the forward pass itself; GPT-2 shape, batch 8."""
 
 FASTER_MUST = 50.0
-"""Times faster than the straightforward version."""
+"""Speed-up over the straightforward version."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A circuit and the configurations that are scored from one forward pass; or a method that attributes every edge of
-    the model to pairs of prompts."""
+    """A circuit and the configurations to score from one forward pass; or a method that attributes all edges."""
 
     name: str
     circuit: str
@@ -33,7 +32,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a row is measured on. `shape` is None for a model that was loaded."""
+    """What a row is measured on. `shape` is None for a loaded model."""
 
     shape: str | None
     device: str
@@ -68,28 +67,28 @@ ROWS: tuple[Row, ...] = (
     Row("discovery-eap-ig", "every edge", (), method="eap-ig"),
 )
 GIVEN = "given"
-"""The circuit of a file."""
+"""Stands for a circuit that is given, from a file."""
 
 
 def given_rows() -> tuple[Row, ...]:
-    """Every mode and linearization for a circuit that is not one of ours, cheapest first."""
-    pairs = [(mode, way) for mode in ("fast", "lanczos", "exact") for way in ("frozen", "jacobian")]
-    return (*(_row(GIVEN, mode, way) for mode, way in pairs), _both(GIVEN))
+    """Every mode and linearization for a given circuit, cheapest first."""
+    pairs = product(("fast", "lanczos", "exact"), ("frozen", "jacobian"))
+    return (*(_row(GIVEN, mode, linearization) for mode, linearization in pairs), _both(GIVEN))
 
 
 def chosen_rows(rows: Sequence[Row], names: Sequence[str] | None) -> tuple[Row, ...]:
-    """Those named, in the order of the table; all if none is."""
+    """The named rows, in the order of the table; all of them by default."""
     if names is None:
         return tuple(rows)
-    known = {row.name for row in rows}
+    available = [row.name for row in rows]
     for name in names:
-        if name not in known:
-            raise OptionError.of("rows", f"names from {', '.join(row.name for row in rows)}", name)
+        if name not in available:
+            raise OptionError.of("rows", f"names from {', '.join(available)}", name)
     return tuple(row for row in rows if row.name in names)
 
 
 def targets(row: Row, setting: Setting) -> tuple[float | None, float | None]:
-    """Must and goal of the row in this setting, in forward-equivalents; None where nothing is asked."""
+    """`must` and `goal` of the row in this setting, in forward-equivalents, or None."""
     if row.must is None or row.goal is None:
         return None, None
     if setting.shape == "gpt2" and setting.dtype == "float32" and setting.tokens == 16:
@@ -105,5 +104,5 @@ def targets(row: Row, setting: Setting) -> tuple[float | None, float | None]:
 
 
 def memory_target(setting: Setting) -> float | None:
-    """Megabytes that scoring may take, where something is asked."""
+    """Megabytes that scoring may take in this setting, or None."""
     return MEMORY_MUST if setting.shape == "gpt2" and setting.batch == 8 else None

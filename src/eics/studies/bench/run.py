@@ -1,4 +1,4 @@
-"""Measures rows: a first run for memory, one that is counted, then timed ones between forward passes."""
+"""Measures rows: a first run for memory, a second one to count work, then timed runs between forward passes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ from eics.studies.discovery.full_graph import FullGraph
 from eics.studies.discovery.task import Pair, Task
 from eics.transformer.forward import run
 
-_DENSE_MOST = 1024  # numbers of a stalk up to which the dense version is run and not extrapolated
+_DENSE_MOST = 1024  # the largest stalk for which the dense version is run rather than extrapolated
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to measure: timed runs of a row at most, seconds after which no further one starts."""
+    """How to measure: the most timed runs of a row, and the seconds after which no further run starts."""
 
     repeats: int = 5
     budget: float = 10.0
@@ -40,14 +40,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Compared:
-    """What the score costs the straightforward way, for the whole batch.
+    """What the straightforward version costs for the whole batch.
 
-    One prompt is measured and counted for all: they are computed one by one. `extrapolated`: its dense matrices are
-    too large to be made, and samples of the work are counted for the whole. In `fast`, `same_times_slower` is for the
-    same estimate computed that way, while `times_slower` is for stochastic Lanczos, which needs no small alpha.
+    It computes prompts one by one, so one prompt is measured and multiplied. `extrapolated`: the dense matrices are too
+    large to make, and the time comes from samples of the work. In `fast`, `times_slower` is for stochastic Lanczos,
+    which needs no small alpha, and `same_times_slower` for the estimate that `fast` makes.
     """
 
-    way: str
+    method: str
     seconds: float
     extrapolated: bool
     times_slower: float
@@ -56,10 +56,10 @@ class Compared:
 
 @dataclass(frozen=True)
 class RowResult:
-    """One row's measurements; `memory` is megabytes at the peak beyond what the forward pass takes.
+    """The measurements of one row; `memory` is the peak in megabytes beyond that of the forward pass.
 
-    On a GPU a batch of a known shape is played from a recording (`eics.scoring.cuda_graphs`): `timing` is of that,
-    `unrecorded` of a batch that is the first of its shape.
+    On a GPU, later batches of a shape are replayed from a recording (`eics.scoring.cuda_graphs`): `timing` is theirs,
+    `unrecorded` that of the first batch of a shape.
     """
 
     row: Row
@@ -76,7 +76,7 @@ class RowResult:
 
 @dataclass(frozen=True)
 class ForwardResult:
-    """The plain pass: with logits at the last position only, as `score` runs it, and with all of them."""
+    """The plain forward pass: with logits at the last position only, as `score` runs it, and with all logits."""
 
     seconds: Spread
     all_logits: Spread
@@ -85,7 +85,7 @@ class ForwardResult:
 
 
 class Bench:
-    """A model and a batch of random token lists: everything that rows share."""
+    """A model and a batch of random token lists, which all rows share."""
 
     def __init__(self, model: Model, setting: Setting, plan: Plan, given: Circuit | None = None) -> None:
         _check(model, setting)
@@ -98,7 +98,7 @@ class Bench:
         self._mask = torch.ones_like(self._on_device)
 
     def forward(self, *, all_logits: bool = False) -> None:
-        """The plain pass, without hooks."""
+        """The plain forward pass, without hooks."""
         keep = 0 if all_logits else 1
         with torch.no_grad():
             self.model.module(
@@ -106,7 +106,7 @@ class Bench:
             )
 
     def measure_forward(self) -> ForwardResult:
-        """Warm-up, then the two passes by turns."""
+        """Warms up, then times both kinds of forward pass in turn."""
         self.forward(all_logits=True)
         memory, _ = peak_memory(self.forward, self.device)
         counts = count(self.forward)
@@ -116,7 +116,7 @@ class Bench:
         return ForwardResult(passes.forward, passes.seconds, counts, memory)
 
     def circuit(self, name: str) -> Circuit:
-        """A reference circuit laid out for this model, or the one that was given."""
+        """A reference circuit laid out for this model, or the given circuit."""
         if name == GIVEN:
             assert self.given is not None
             return self.given
@@ -124,27 +124,27 @@ class Bench:
         return REFERENCES[name](len(blocks), blocks[0].attention.heads)
 
     def score(self, circuit: Circuit, row: Row) -> list[Score]:
-        """The row's work, by the public road; a prompt that fails makes the row fail."""
+        """Scores through the public interface; a prompt that fails makes the row fail."""
         size = len(self.tokens)
         if len(row.configurations) == 1:
             scores = score(self.model, circuit, self.tokens, preset=row.configurations[0], batch_size=size)
-            found = list(scores) if not isinstance(scores, Score) else [scores]
+            results = list(scores) if not isinstance(scores, Score) else [scores]
         else:
             prompts = as_prompts(self.tokens, None)
             columns = score_prompts(self.model, circuit, prompts, row.configurations, batch_size=size)
-            found = [one for scores in columns for one in scores]
-        for one in found:
-            if one.status == "failed":
-                raise EICSError(f"The benchmark's row {row.name} failed: {one.reason}")
-        return found
+            results = [result for column in columns for result in column]
+        for result in results:
+            if result.status == "failed":
+                raise EICSError(f"The benchmark's row {row.name} failed: {result.reason}")
+        return results
 
     def discover(self, method: str) -> None:
-        """Every edge of the model attributed on pairs of the prompts and the prompts turned round."""
+        """Attributes every edge of the model; the corrupted prompts are the prompts reversed."""
         pairs = (Pair(tuple(tokens), tuple(reversed(tokens)), (0,), (1,)) for tokens in self.tokens)
         attribute(self.model, Task("bench", tuple(pairs)), How(method=method), batch_size=len(self.tokens))
 
     def work(self, row: Row) -> tuple[int, int, Callable[[], object]]:
-        """Nodes and edges of what a row works on, and the work."""
+        """The number of nodes and of edges that a row works on, and the work itself."""
         if row.method is not None:
             graph = FullGraph.of(self.model)
             return len(graph.writers) + 1, int(graph.valid.sum()), partial(self.discover, row.method)
@@ -152,17 +152,16 @@ class Bench:
         return len(circuit.nodes), len(circuit.edges), partial(self.score, circuit, row)
 
     def measure(self, row: Row, plain: ForwardResult) -> RowResult:
-        """All of one row."""
         nodes, edges, work = self.work(row)
         memory, first = peak_memory(work, self.device)
         with without_cuda_graphs():
             counts, while_counted = self._counted(work)
-        once = None
+        first_batch = None
         if self.device.type == "cuda" and row.configurations and all(o.mode == "fast" for o in row.configurations):
-            again, _ = peak_memory(work, self.device)  # what is recorded is recorded now
-            memory = max(memory or 0.0, again or 0.0)
+            recording, _ = peak_memory(work, self.device)  # this run makes the recording
+            memory = max(memory or 0.0, recording or 0.0)
             with without_cuda_graphs():
-                once = self._timed(work, first, while_counted)
+                first_batch = self._timed(work, first, while_counted)
         times = self._timed(work, first, while_counted)
         return RowResult(
             row=row,
@@ -174,16 +173,16 @@ class Bench:
             flop_ratio=counts.flops / plain.counts.flops,
             memory=None if memory is None or plain.memory is None else max(0.0, memory - plain.memory),
             compared=self._compare(row, times) if self.plan.straightforward and row.configurations else None,
-            unrecorded=once,
+            unrecorded=first_batch,
         )
 
     def _counted(self, work: Callable[[], object]) -> tuple[Counts, Timing]:
-        before, found = timed(self.forward, self.device), []
-        seconds = timed(lambda: found.append(count(work)), self.device)
-        return found[0], timing([seconds], [before, timed(self.forward, self.device)])
+        before, counts = timed(self.forward, self.device), []
+        seconds = timed(lambda: counts.append(count(work)), self.device)
+        return counts[0], timing([seconds], [before, timed(self.forward, self.device)])
 
     def _timed(self, work: Callable[[], object], first: float, while_counted: Timing) -> Timing:
-        """A row that takes longer than its budget is not run a third time: counting hardly slows it."""
+        """A row that exceeds its budget is not run a third time: the counted run is hardly slower than a plain one."""
         if first > self.plan.budget:
             return while_counted
         return interleaved(work, self.forward, self.device, repeats=self.plan.repeats, budget=self.plan.budget)
@@ -206,10 +205,9 @@ class Bench:
             else:
                 seconds += size * clock(partial(straightforward, plain, options))
         synchronize(self.device)
-        way = "dense Jacobians by autograd" if exact else "stochastic Lanczos with JVPs and VJPs by torch.func"
+        method = "dense Jacobians by autograd" if exact else "stochastic Lanczos with JVPs and VJPs by torch.func"
         slower, same_slower = ((t + times.forward.median) / times.seconds.median for t in (seconds, same))
-        whole = seconds + times.forward.median
-        return Compared(way, whole, extrapolated, slower, same_slower if same else None)
+        return Compared(method, seconds + times.forward.median, extrapolated, slower, same_slower if same else None)
 
 
 def bench(
@@ -218,7 +216,7 @@ def bench(
     tick: Callable[[], None] = lambda: None,
     done: Callable[[ForwardResult, Sequence[RowResult]], None] = lambda plain, results: None,  # noqa: ARG005
 ) -> tuple[ForwardResult, list[RowResult]]:
-    """The forward pass, then every row; `tick` is called after each, `done` with all rows so far."""
+    """Measures the forward pass, then every row; calls `tick` after each, and `done` with all rows so far."""
     plain = measured.measure_forward()
     tick()
     results: list[RowResult] = []
@@ -230,7 +228,7 @@ def bench(
 
 
 def describe(model: Model, setting: Setting) -> dict[str, Any]:
-    """What was measured."""
+    """The model and the setting, as the report states them."""
     spec = model.transformer
     return {
         "name": model.name,
@@ -247,4 +245,4 @@ def describe(model: Model, setting: Setting) -> dict[str, Any]:
 
 def _check(model: Model, setting: Setting) -> None:
     if model.context is not None and setting.tokens > model.context:
-        raise EICSError(f"The tokens of a prompt must be at most the model's {model.context}. Got {setting.tokens}.")
+        raise EICSError(f"A prompt must have at most the model's {model.context} tokens. Got {setting.tokens}.")

@@ -1,7 +1,7 @@
-"""Models of known shapes with random weights: nothing to download, and a cost that is the real model's.
+"""Models of well-known shapes with random weights: nothing to download, and the cost of the real model.
 
-A model is made on its device and in its dtype from the start: an 8B model in bfloat16 never exists in float32 or in
-the CPU's memory. The caller's random state is left as it was.
+A model is created on its device and in its dtype: an 8B model in bfloat16 never exists in float32 or in CPU memory. The
+caller's random state is left as it was.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shape:
-    """A family of transformers and the numbers of its config."""
+    """A family of transformers and the sizes in its config."""
 
     family: str
     numbers: dict[str, Any]
@@ -44,7 +44,7 @@ SHAPES: dict[str, Shape] = {
     "gpt2": gpt2(768, 12, 12, 50257, 1024),
     "llama-1b": llama(2048, 8192, 16, 32, 8, 128256, tied=True),
     "llama-8b": llama(4096, 14336, 32, 32, 8, 128256, tied=False),
-    # as many layers and heads as GPT-2, so that the reference circuits fit, and little else: for tests
+    # for tests: as many layers and heads as GPT-2, so that the reference circuits fit, and otherwise small
     "gpt2-tiny": gpt2(48, 12, 12, 97, 64),
     "llama-tiny": llama(48, 80, 12, 12, 4, 97, tied=False),
 }
@@ -59,7 +59,7 @@ def shape_named(name: str) -> Shape:
 
 
 def random_model(shape: Shape, *, name: str, device: str = "cpu", dtype: str = "float32", seed: int = 0) -> "Model":
-    """A model of that shape with the family's own random initialisation, adapted."""
+    """An adapted model of that shape, with the random initialisation of its family."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -67,23 +67,23 @@ def random_model(shape: Shape, *, name: str, device: str = "cpu", dtype: str = "
 
     if dtype not in DTYPES:
         raise ModelError(f"The model's dtype must be {', '.join(DTYPES[:-1])} or {DTYPES[-1]}. Got {dtype!r}.")
-    place = checked_device(device)
+    target = checked_device(device)
     config = AutoConfig.for_model(shape.family, **shape.numbers)
-    used = [place.index or 0] if place.type == "cuda" else []
-    with torch.random.fork_rng(devices=used), place:
+    used = [target.index or 0] if target.type == "cuda" else []
+    with torch.random.fork_rng(devices=used), target:
         torch.manual_seed(seed)
         module = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype)).eval()
     return adapt(module, name=name)
 
 
 def checked_device(name: str) -> Any:
-    """A device as torch names it; refuses one that this machine does not have."""
+    """The torch device of this name; refuses one that this machine does not have."""
     import torch
 
     try:
-        place = torch.device(name)
-        torch.empty(1, device=place)
+        device = torch.device(name)
+        torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         first = str(error).strip().splitlines()[0]
         raise ModelError(f"The device must be one that torch has here. Got {name!r}: {first}") from None
-    return place
+    return device

@@ -1,11 +1,11 @@
-"""The score as one would compute it first, with `torch.func`: what ours is faster than.
+"""The score as one would compute it first, with `torch.func`: the baseline that ours is compared with.
 
-Prompt by prompt, one JVP for an edge; EI of nodes and macro map by JVPs and VJPs one vector at a time (`lanczos`:
+Prompt by prompt, one JVP per edge; EI of nodes and macro map by JVPs and VJPs one vector at a time (`lanczos`:
 stochastic quadrature, `fast`: Hutch++, with the probe counts of `eics.Options`), or from dense Jacobians by autograd
-(`exact`). What one would compute first where no matrix fits is stochastic Lanczos; `fast` done the same way, of which
-the small-alpha form is half the trick, is measured beside it. Nothing is shared between parents, prompts, heads or
-entries, and no map has a closed form. Sheaf term: edge residuals, Euclidean; parts: nodes. Shares no code with the
-score but the recorded forward pass and the weights.
+(`exact`). If no matrix fits, the first choice would be stochastic Lanczos; the estimate of `fast`, whose small-alpha
+form is half the trick, is also measured when computed this way. Nothing is shared between parents, prompts, heads or
+entries, and no map has a closed form. Sheaf term: edge residuals, Euclidean; parts: nodes. The only code in common with
+the score is the recorded forward pass and the attention function.
 """
 
 import math
@@ -20,14 +20,16 @@ from torch.func import jvp, vjp, vmap
 
 from eics.linalg.probes import generator
 from eics.scoring.options import Options
+from eics.scoring.sheaf import EPS
 from eics.studies.bench.node_functions import Function, NodeFunction, PlainCircuit
 
-_EPS = 1e-8
+Clock = Callable[[Callable[[], object]], float]
+"""Runs a function and returns the seconds it took."""
 
 
 @dataclass(frozen=True)
 class PlainScore:
-    """One prompt's numbers; `ei_parts` by node."""
+    """The numbers of one prompt; `ei_parts` by node."""
 
     c_sh: float
     ei_macro: float
@@ -35,7 +37,6 @@ class PlainScore:
 
     @property
     def dei(self) -> float:
-        """Signed."""
         return self.ei_macro - sum(self.ei_parts.values())
 
 
@@ -47,7 +48,7 @@ def straightforward(plain: PlainCircuit, options: Options) -> PlainScore:
 
 
 def c_sh(plain: PlainCircuit) -> float:
-    """Equation 2, one JVP an edge."""
+    """Equation (2), one JVP per edge."""
     residual, energy = 0.0, 0.0
     for node in plain.nodes.values():
         for entry, edges in enumerate(node.entries):
@@ -55,7 +56,7 @@ def c_sh(plain: PlainCircuit) -> float:
                 predicted = _along(node, entry, plain.writes[edge.source])
                 residual += float((predicted - node.write).square().sum())
                 energy += float(plain.writes[edge.source].square().sum() + node.write.square().sum())
-    return math.sqrt(residual) / (_EPS + math.sqrt(energy))
+    return math.sqrt(residual) / (EPS + math.sqrt(energy))
 
 
 def _along(node: NodeFunction, entry: int, write: Tensor) -> Tensor:
@@ -67,7 +68,7 @@ def _along(node: NodeFunction, entry: int, write: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Jacobian:
-    """Of a function at a point, flattened on both sides, by products."""
+    """The Jacobian of a function at a point, flattened on both sides, as matrix-vector products."""
 
     function: Function
     point: Tensor
@@ -75,49 +76,46 @@ class Jacobian:
 
     @property
     def columns(self) -> int:
-        """How many numbers go in."""
         return self.point.numel()
 
     def mv(self, x: Tensor) -> Tensor:
-        """J x."""
         image: Tensor = jvp(self.function, (self.point,), (x.view_as(self.point),))[1]
         return image.flatten()
 
     def rmv(self, y: Tensor) -> Tensor:
-        """J^T y."""
         image, back = self.pullback
         return back(y.view_as(image))[0].flatten()
 
-    def some_rows(self, first: int, last: int) -> Tensor:
-        """Rows of the dense matrix, as `torch.func.jacrev` gets them: VJPs of unit vectors under `vmap`."""
+    def dense_rows(self, first: int, last: int) -> Tensor:
+        """Rows of the dense matrix as `torch.func.jacrev` computes them: VJPs of unit vectors under `vmap`."""
         image, back = self.pullback
         units = torch.zeros(last - first, self.rows, dtype=self.point.dtype, device=self.point.device)
         units[:, first:last] = torch.eye(last - first, dtype=self.point.dtype, device=self.point.device)
-        found: Tensor = vmap(lambda unit: back(unit.view_as(image))[0])(units)
-        return found.flatten(1)
+        rows: Tensor = vmap(lambda unit: back(unit.view_as(image))[0])(units)
+        return rows.flatten(1)
 
     @cached_property
     def pullback(self) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]:
-        """The function's value and its VJP, which one pass through the function prepares."""
-        found: Any = vjp(self.function, self.point)  # typed as if it had auxiliary output
-        return found[0], found[1]
+        """The value of the function and its VJP, both from one pass."""
+        result: Any = vjp(self.function, self.point)  # typed as if it had auxiliary output
+        return result[0], result[1]
 
 
 def node_jacobians(plain: PlainCircuit) -> Iterator[tuple[str, Jacobian]]:
-    """J_v of every node with a parent, its entries side by side."""
+    """J_v of every node that has a parent, with its entries side by side."""
     for name, node in plain.nodes.items():
         yield name, Jacobian(node.function, node.zero, node.write.numel())
 
 
 def macro_jacobian(plain: PlainCircuit) -> Jacobian:
-    """J_M: the derivative of the whole circuit's function, which is the sum over paths."""
+    """J_M: the derivative of the whole circuit as one function, which equals the sum over paths."""
     size = sum(plain.writes[name].numel() for name in plain.circuit.sources)
     point = next(iter(plain.writes.values())).new_zeros(size)
     return Jacobian(plain.macro, point, sum(plain.writes[name].numel() for name in plain.circuit.sinks))
 
 
 def ei(jacobian: Jacobian, options: Options, probes: int, name: str) -> float:
-    """EI of one Jacobian, as the mode says."""
+    """EI of one Jacobian, computed as `options.mode` says."""
     alpha = float(options.alpha)
     if options.mode == "exact":
         return dense_ei(jacobian, alpha)
@@ -130,9 +128,9 @@ def ei(jacobian: Jacobian, options: Options, probes: int, name: str) -> float:
 
 
 def dense_ei(jacobian: Jacobian, alpha: float, *, chunk: int = 64) -> float:
-    """1/2 logdet(I + alpha J J^T) of the dense matrix, or of J^T J where that is smaller."""
+    """1/2 logdet(I + alpha J J^T) of the dense matrix, or with J^T J if that is smaller."""
     starts = range(0, jacobian.rows, chunk)
-    matrix = torch.cat([jacobian.some_rows(start, min(start + chunk, jacobian.rows)) for start in starts]).double()
+    matrix = torch.cat([jacobian.dense_rows(start, min(start + chunk, jacobian.rows)) for start in starts]).double()
     gram = matrix @ matrix.T if jacobian.rows <= jacobian.columns else matrix.T @ matrix
     return log_det(gram, alpha)
 
@@ -144,14 +142,14 @@ def log_det(gram: Tensor, alpha: float) -> float:
 
 
 def _gram(jacobian: Jacobian) -> tuple[Function, Function, int]:
-    """x to A x and to the vector whose squared norm is x^T A x, with A the smaller of J J^T and J^T J."""
+    """With A the smaller of J J^T and J^T J: the maps x -> A x and x -> h with |h|^2 = x^T A x, and the size of A."""
     if jacobian.rows <= jacobian.columns:
         return (lambda x: jacobian.mv(jacobian.rmv(x))), jacobian.rmv, jacobian.rows
     return (lambda x: jacobian.rmv(jacobian.mv(x))), jacobian.mv, jacobian.columns
 
 
 def _hutchpp(gram: Function, half: Function, signs: Tensor) -> float:
-    """tr(A): on the range of A times half of the probes exactly, on the rest by the other half."""
+    """tr(A): exactly on the range of A times half of the probes, estimated from the other half on the rest."""
     sketch, samples = signs.split([len(signs) // 2, len(signs) - len(signs) // 2])
     basis = torch.linalg.qr(torch.stack([gram(x) for x in sketch], dim=1)).Q
     captured = sum(float(half(x).square().sum()) for x in basis.T)
@@ -160,7 +158,7 @@ def _hutchpp(gram: Function, half: Function, signs: Tensor) -> float:
 
 
 def _quadrature(gram: Function, start: Tensor, steps: int, alpha: float) -> float:
-    """z^T log(I + alpha A) z by Lanczos from z, every vector made orthogonal to all before it."""
+    """z^T log(I + alpha A) z by Lanczos from z, with full reorthogonalization."""
     norm = start.norm()
     basis, diagonal, beside = [start / norm], [], []
     for _ in range(steps):
@@ -180,8 +178,8 @@ def _quadrature(gram: Function, start: Tensor, steps: int, alpha: float) -> floa
     return float(norm.square()) * float((vectors[0].square() * torch.log1p(alpha * values.clamp(min=0))).sum())
 
 
-def lanczos_seconds(plain: PlainCircuit, options: Options, clock: Callable[[Callable[[], object]], float]) -> float:
-    """What stochastic Lanczos quadrature takes for one prompt: one probe of each map is timed and counted for all."""
+def lanczos_seconds(plain: PlainCircuit, options: Options, clock: Clock) -> float:
+    """Seconds of stochastic Lanczos quadrature for one prompt, extrapolated from one timed probe per map."""
     chosen = options.with_(mode="lanczos")
     total = clock(partial(c_sh, plain))
     for name, jacobian in node_jacobians(plain):
@@ -189,24 +187,22 @@ def lanczos_seconds(plain: PlainCircuit, options: Options, clock: Callable[[Call
     return total + chosen.probes_of_macro * clock(partial(ei, macro_jacobian(plain), chosen, 1, "macro"))
 
 
-def dense_seconds(plain: PlainCircuit, clock: Callable[[Callable[[], object]], float], *, chunk: int = 64) -> float:
-    """What `exact` would take for one prompt where the matrices are too large to be made, from samples of the work.
+def dense_seconds(plain: PlainCircuit, clock: Clock, *, chunk: int = 64) -> float:
+    """Seconds of `exact` for one prompt whose matrices are too large to make, extrapolated from samples of the work.
 
-    A chunk of each Jacobian's rows is timed and counted for all of them; so is a product and a factorization of a
-    smaller Gram matrix, by the cube of its side.
+    A chunk of each Jacobian's rows is timed and scaled to all rows; the product and the factorization of a smaller Gram
+    matrix are scaled by the cube of its side.
     """
     total = clock(partial(c_sh, plain))
-    for jacobian in [*(found for _, found in node_jacobians(plain)), macro_jacobian(plain)]:
-        some = min(chunk, jacobian.rows)
-        jacobian.some_rows(0, some)  # warm
-        total += clock(partial(jacobian.some_rows, 0, some)) * jacobian.rows / some
+    for jacobian in [*dict(node_jacobians(plain)).values(), macro_jacobian(plain)]:
+        count = min(chunk, jacobian.rows)
+        jacobian.dense_rows(0, count)  # warm-up
+        total += clock(partial(jacobian.dense_rows, 0, count)) * jacobian.rows / count
         total += _factorization_seconds(jacobian, clock)
     return total
 
 
-def _factorization_seconds(
-    jacobian: Jacobian, clock: Callable[[Callable[[], object]], float], most: int = 768
-) -> float:
+def _factorization_seconds(jacobian: Jacobian, clock: Clock, most: int = 768) -> float:
     short, long = sorted((jacobian.rows, jacobian.columns))
     side = min(short, most)
     matrix = torch.randn(side, side, dtype=torch.float64, device=jacobian.point.device)

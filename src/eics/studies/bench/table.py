@@ -10,7 +10,7 @@ from eics.studies.bench.run import ForwardResult, RowResult
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from eics.studies.bench.growth import Growth
+    from eics.studies.bench.growth import Point
 
 FORMAT = {"format": "eics-bench", "version": 1}
 _HEADINGS = ("row", "cost", "first", "must/goal", "reached", "FLOPs", "JVP+VJP", "MB", "faster")
@@ -18,32 +18,31 @@ _HEADINGS = ("row", "cost", "first", "must/goal", "reached", "FLOPs", "JVP+VJP",
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that one run measured."""
+    """All measurements of one run."""
 
     machine: dict[str, Any]
     model: dict[str, Any]
     setting: Setting
     forward: ForwardResult
     rows: Sequence[RowResult]
-    growth: "Growth | None" = None
+    growth: "Sequence[Point] | None" = None
 
     def to_json(self) -> dict[str, Any]:
-        """JSON types only."""
         forward = {
             "seconds": self.forward.seconds.to_json(),
             "seconds_all_logits": self.forward.all_logits.to_json(),
             "counts": self.forward.counts.to_json(),
             "memory_mb": self.forward.memory,
         }
-        found = {**FORMAT, "machine": self.machine, "model": self.model, "forward": forward}
-        found["rows"] = [row_json(result, self.setting) for result in self.rows]
+        report = {**FORMAT, "machine": self.machine, "model": self.model, "forward": forward}
+        report["rows"] = [row_json(result, self.setting) for result in self.rows]
         if self.growth is not None:
-            found["growth"] = self.growth.to_json()
-        return found
+            report["growth"] = [point.to_json() for point in self.growth]
+        return report
 
 
 def row_json(result: RowResult, setting: Setting) -> dict[str, Any]:
-    """One row with its targets."""
+    """One row with its targets, as JSON."""
     must, goal = targets(result.row, setting)
     compared = result.compared
     return {
@@ -63,7 +62,7 @@ def row_json(result: RowResult, setting: Setting) -> dict[str, Any]:
         "straightforward": None
         if compared is None
         else {
-            "way": compared.way,
+            "way": compared.method,
             "seconds": compared.seconds,
             "extrapolated": compared.extrapolated,
             "times_slower": compared.times_slower,
@@ -73,7 +72,7 @@ def row_json(result: RowResult, setting: Setting) -> dict[str, Any]:
 
 
 def reached(result: RowResult, setting: Setting) -> str:
-    """`goal`, `must` or `no`, and what else falls short; empty where nothing is asked."""
+    """`goal`, `must` or `no`, and what else falls short; empty if the row has no target."""
     must, goal = targets(result.row, setting)
     if must is None or goal is None:
         return ""
@@ -88,7 +87,7 @@ def reached(result: RowResult, setting: Setting) -> str:
 
 
 def bench_table(report: Report) -> "Table":
-    """For the terminal."""
+    """The table for the terminal."""
     from rich.box import SIMPLE
     from rich.table import Table
 
@@ -101,26 +100,27 @@ def bench_table(report: Report) -> "Table":
 
 
 def notes(report: Report) -> list[str]:
-    """What the table's columns are."""
+    """What the columns of the table mean."""
     lines = [
-        "cost: forward-equivalents, median (quartiles), score's own forward pass included; FLOPs: over the pass's.",
-        "MB: peak beyond the model and the pass's own. JVP+VJP: products with maps and their transposes.",
+        "cost: forward-equivalents, median (quartiles), including the forward pass of score itself; FLOPs: as a "
+        "multiple of the forward pass.",
+        "MB: peak beyond the model and the forward pass. JVP+VJP: products with maps and their transposes.",
     ]
     if "first" in _headings(report):
-        lines.append("first: the same for the first batch of a shape; later ones are played from a recording.")
+        lines.append("first: cost of the first batch of a shape; later batches are replayed from a recording.")
     compared = [result.compared for result in report.rows if result.compared is not None]
     if compared:
         lines.append(
-            "faster: than the straightforward version: one JVP an edge, stochastic Lanczos by JVPs and VJPs (in "
-            "brackets: the estimate of fast itself computed so); for exact, dense Jacobians by autograd."
+            "faster: speed-up over the straightforward version: one JVP per edge, stochastic Lanczos by JVPs and VJPs "
+            "(in brackets: the estimate that fast makes, computed that way); for exact, dense Jacobians by autograd."
         )
-    if any(one.extrapolated for one in compared):
-        lines.append("~: extrapolated from samples, the dense matrices being too large.")
+    if any(comparison.extrapolated for comparison in compared):
+        lines.append("~: extrapolated from samples of the work; the dense matrices are too large.")
     return lines
 
 
 def title(report: Report) -> str:
-    """Model, batch and the pass that is the unit."""
+    """Model, batch, and the forward pass that is the unit of cost."""
     model, forward = report.model, report.forward.seconds
     return (
         f"{model['name']}, {model['dtype']}, {model['batch']} x {model['tokens']} tokens; forward pass "
@@ -129,7 +129,7 @@ def title(report: Report) -> str:
 
 
 def cells(result: RowResult, setting: Setting) -> dict[str, str]:
-    """One row as text, by heading."""
+    """The cells of one row, by heading."""
     must, goal = targets(result.row, setting)
     ratio, compared = result.timing.ratio, result.compared
     spread = "" if ratio.runs == 1 else f" ({_number(ratio.low)}-{_number(ratio.high)})"
@@ -150,19 +150,17 @@ def cells(result: RowResult, setting: Setting) -> dict[str, str]:
 
 
 def _headings(report: Report) -> list[str]:
-    """Those of columns in which something stands."""
-    known = any(result.unrecorded is not None for result in report.rows)
-    return [name for name in _HEADINGS if known or name != "first"]
+    recorded = any(result.unrecorded is not None for result in report.rows)
+    return [name for name in _HEADINGS if recorded or name != "first"]
 
 
 def _lines(report: Report) -> list[list[str]]:
-    """All rows as text."""
-    found = (cells(result, report.setting) for result in report.rows)
-    return [[row[name] for name in _headings(report)] for row in found]
+    rows = (cells(result, report.setting) for result in report.rows)
+    return [[row[name] for name in _headings(report)] for row in rows]
 
 
 def markdown(report: Report) -> str:
-    """The table for a page of the docs, with the machine that it was measured on."""
+    """The table for a page of the docs, with the machine it was measured on."""
     machine = report.machine
     where = machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores"
     lines = [
@@ -179,12 +177,12 @@ def markdown(report: Report) -> str:
 
 
 def _number(value: float) -> str:
-    """Three digits are more than the machine's noise allows."""
+    """Three digits: more would be noise."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _short(value: int) -> str:
-    """4 digits at most.
+    """A count in at most four characters.
 
     >>> [_short(n) for n in (0, 999, 45_678, 1_234_567)]
     ['0', '999', '46k', '1.2M']

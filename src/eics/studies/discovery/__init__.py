@@ -1,1 +1,1 @@
-"""Which edges of a model matter for a task: attribution, selection, ablation, faithfulness."""
+"""Circuit discovery: edge attribution, edge selection, running a circuit alone, faithfulness."""

@@ -1,4 +1,4 @@
-"""From a task to a circuit file: attribution, selection, and what was done, in one graph that can be written."""
+"""From an attribution to a circuit file: the selected edges, their scores, and a record of how they were found."""
 
 from dataclasses import asdict
 from typing import Any
@@ -13,10 +13,10 @@ from eics.studies.discovery.select import select
 def found_graph(
     model: Model, task: str, attribution: Attribution, how: How, edges: int, selection: str, *, all_edges: bool = False
 ) -> tuple[CircuitGraph, Dropped]:
-    """The circuit with its scores and how it was found; with `all_edges` every edge of the model, the circuit kept."""
+    """The selected circuit as a graph; with `all_edges`, every edge of the model, with those of the circuit flagged."""
     circuit, dropped = select(attribution, edges, selection)
     graph, width = attribution.graph, model.transformer.width
-    scored = dict(attribution.edges()) if all_edges else circuit.scores
+    scores = dict(attribution.edges()) if all_edges else circuit.scores
     metadata: dict[str, Any] = {
         "model": model.name,
         "task": task,
@@ -29,4 +29,4 @@ def found_graph(
     }
     shape = ModelShape(graph.layers, graph.heads, graph.parallel, width)
     kept = frozenset(circuit.edges) if all_edges else None
-    return CircuitGraph(tuple(scored), scored, kept, shape, metadata=metadata), dropped
+    return CircuitGraph(tuple(scores), scores, kept, shape, metadata=metadata), dropped

@@ -1,8 +1,8 @@
-"""The graph of all nodes and edges that a model has, as rows and columns of a matrix.
+"""All nodes and edges of a model, as the rows and columns of a matrix.
 
 Rows are *writers* in the order in which the model computes them: `input`, the heads of layer 0, `m0`, the heads of
-layer 1, ... Columns are *readers*: layer by layer all `<q>`, all `<k>`, all `<v>`, then the MLP; last `logits`. A
-reader reads a prefix of the writers, so which entries are edges is told by one number a column.
+layer 1, ... Columns are *readers*: layer by layer all `<q>`, all `<k>`, all `<v>`, then the MLP; `logits` comes last. A
+reader reads a prefix of the writers, so one number per column says which entries are edges.
 
 >>> graph = FullGraph(layers=2, heads=2, parallel=False)
 >>> graph.writers
@@ -11,7 +11,6 @@ reader reads a prefix of the writers, so which entries are edges is told by one 
 (15, 46, Edge(source='m0', target='a1.h0', port='q'))
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,7 +23,7 @@ from eics.models.base import Model
 
 @dataclass(frozen=True)
 class FullGraph:
-    """Layers of so many heads and an MLP each; in a parallel model the MLP does not read its layer's heads."""
+    """Layers of `heads` heads and one MLP each; in a `parallel` model the MLP does not read the heads of its layer."""
 
     layers: int
     heads: int
@@ -32,7 +31,6 @@ class FullGraph:
 
     @classmethod
     def of(cls, model: Model) -> "FullGraph":
-        """A model's."""
         blocks = model.transformer.blocks
         return cls(len(blocks), blocks[0].attention.heads, blocks[0].parallel)
 
@@ -44,41 +42,38 @@ class FullGraph:
 
     @cached_property
     def readers(self) -> tuple[tuple[str, str | None], ...]:
-        """Nodes that read it, with the port through which they do."""
-        found: list[tuple[str, str | None]] = []
+        """Nodes that read the residual stream, each with the port that it reads through."""
+        readers: list[tuple[str, str | None]] = []
         for layer in range(self.layers):
-            found += [(f"a{layer}.h{head}", port) for port in PORTS for head in range(self.heads)]
-            found.append((f"m{layer}", None))
-        return (*found, ("logits", None))
+            readers += [(f"a{layer}.h{head}", port) for port in PORTS for head in range(self.heads)]
+            readers.append((f"m{layer}", None))
+        return (*readers, ("logits", None))
 
     @cached_property
     def prefix(self) -> tuple[int, ...]:
         """How many writers each reader reads."""
-        found: list[int] = []
+        counts: list[int] = []
         for layer in range(self.layers):
             before = 1 + layer * (self.heads + 1)
-            found += [before] * (3 * self.heads)
-            found.append(before if self.parallel else before + self.heads)
-        return (*found, len(self.writers))
+            counts += [before] * (3 * self.heads)
+            counts.append(before if self.parallel else before + self.heads)
+        return (*counts, len(self.writers))
 
     @property
     def edges(self) -> int:
-        """How many edges there are."""
+        """The number of edges."""
         return sum(self.prefix)
 
     def edge(self, writer: int, reader: int) -> Edge:
-        """The edge of a row and a column."""
         target, port = self.readers[reader]
         return Edge(self.writers[writer], target, port)
 
     @cached_property
     def rows(self) -> dict[str, int]:
-        """Writers' rows."""
         return {name: row for row, name in enumerate(self.writers)}
 
     @cached_property
     def columns(self) -> dict[tuple[str, str | None], int]:
-        """Readers' columns."""
         return {reader: column for column, reader in enumerate(self.readers)}
 
     @cached_property
@@ -86,10 +81,10 @@ class FullGraph:
         """Which entries are edges, (writers, readers)."""
         return torch.arange(len(self.writers)).unsqueeze(1) < torch.tensor(self.prefix)
 
-    def mask(self, circuit: Circuit | Iterable[Edge]) -> Tensor:
-        """A circuit's edges as a matrix, (writers, readers); a plain edge into a head enters through all its ports."""
+    def mask(self, circuit: Circuit) -> Tensor:
+        """The edges of a circuit, (writers, readers); an edge without a port enters a head through all three."""
         mask = torch.zeros(len(self.writers), len(self.readers), dtype=torch.bool)
-        for edge in circuit.edges if isinstance(circuit, Circuit) else circuit:
+        for edge in circuit.edges:
             ports = PORTS if (edge.target, "q") in self.columns and edge.port is None else (edge.port,)
             for port in ports:
                 mask[self.rows[edge.source], self.columns[edge.target, port]] = True

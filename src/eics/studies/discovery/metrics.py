@@ -1,10 +1,10 @@
-"""What a task measures at the answer position, from logits (B, V) to one number for each prompt: more is better.
+"""Task metrics: from logits at the answer position, (B, V), to one number per prompt; higher is better.
 
 | metric | value |
 |---|---|
 | `logit_diff` | mean logit of the answers minus mean logit of the foils |
 | `log_prob` | log of the answers' total probability |
-| `kl` | minus KL(full model || this), over all tokens; its gradient vanishes at the full model itself |
+| `kl` | minus KL(full model || these logits); its gradient vanishes at the full model itself |
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ METRICS = ("logit_diff", "log_prob", "kl")
 
 @dataclass(frozen=True)
 class Targets:
-    """What a batch's metric is measured against.
+    """What the metric of a batch is measured against.
 
     Attributes:
         answers, foils: weights over the vocabulary, (B, V): 1/n on each of n tokens. Foils may be all zero.
@@ -32,7 +32,7 @@ class Targets:
 
 
 def measure(metric: str, logits: Tensor, targets: Targets) -> Tensor:
-    """The metric for each prompt, (B,)."""
+    """The metric of each prompt, (B,)."""
     if metric == "logit_diff":
         return (logits * (targets.answers - targets.foils)).sum(dim=-1)
     if metric == "log_prob":
@@ -40,15 +40,14 @@ def measure(metric: str, logits: Tensor, targets: Targets) -> Tensor:
         return logs.logsumexp(dim=-1)
     if metric == "kl":
         assert targets.full is not None
-        theirs = targets.full.log_softmax(dim=-1)
-        return -(theirs.exp() * (theirs - logits.log_softmax(dim=-1))).sum(dim=-1)
+        full = targets.full.log_softmax(dim=-1)
+        return -(full.exp() * (full - logits.log_softmax(dim=-1))).sum(dim=-1)
     raise OptionError.of("metric", f"one of {', '.join(METRICS)}", metric)
 
 
 def slope(metric: str, logits: Tensor, targets: Targets) -> Tensor:
-    """Gradient of each prompt's metric by its logits, (B, V)."""
+    """Gradient of the metric by the logits, prompt by prompt, (B, V)."""
     with torch.enable_grad():
         point = logits.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(measure(metric, point, targets).sum(), point)
-    found: Tensor = gradient
-    return found
+        gradient: Tensor = torch.autograd.grad(measure(metric, point, targets).sum(), point)[0]
+    return gradient

@@ -1,7 +1,8 @@
-"""From scores of all edges to a circuit: so many edges with the largest absolute scores, or greedily from the read-out.
+"""From the scores of all edges to a circuit: the edges with the largest absolute scores, or greedily from the read-out.
 
-`top` takes the best edges wherever they lie. `greedy` (as in EAP-IG) starts at `logits` and takes the best edge that
-enters a node already taken, so that every edge leads to the read-out. What lies on no path from `input` is dropped.
+`top` takes the best edges wherever they lie. `greedy` (as in EAP-IG) starts at `logits` and repeatedly takes the best
+edge into a node that it has already reached, so that every edge leads to the read-out. Edges that lie on no path from
+`input` are dropped.
 """
 
 import heapq
@@ -17,7 +18,7 @@ SELECTIONS = ("greedy", "top")
 
 
 def select(attribution: Attribution, edges: int, how: str = "greedy") -> tuple[Circuit, Dropped]:
-    """A circuit of at most so many edges, and what was dropped for lying on no path."""
+    """A circuit of at most `edges` edges, and what was dropped because it lies on no path."""
     if how not in SELECTIONS:
         raise OptionError.of("select", f"one of {', '.join(SELECTIONS)}", how)
     if not isinstance(edges, int) or edges < 1:
@@ -30,7 +31,7 @@ def _top(attribution: Attribution, count: int) -> list[Edge]:
     graph = attribution.graph
     sizes = attribution.scores.abs().masked_fill(~graph.valid, -1.0).flatten()
     order = sizes.argsort(descending=True, stable=True)[: min(count, graph.edges)].tolist()
-    return [graph.edge(*divmod(place, len(graph.readers))) for place in order]
+    return [graph.edge(*divmod(index, len(graph.readers))) for index in order]
 
 
 def _greedy(attribution: Attribution, count: int) -> list[Edge]:
@@ -47,12 +48,12 @@ def _greedy(attribution: Attribution, count: int) -> list[Edge]:
                 heapq.heappush(queue, (-size, column, row))
 
     enter(by_node["logits"])
-    taken: set[int] = set()
+    reached: set[int] = set()
     chosen: list[Edge] = []
     while queue and len(chosen) < count:
         _, column, row = heapq.heappop(queue)
         chosen.append(graph.edge(row, column))
-        if row and row not in taken:
+        if row and row not in reached:  # row 0 is `input`, which nothing enters
             enter(by_node[graph.writers[row]])
-        taken.add(row)
+        reached.add(row)
     return chosen

@@ -1,12 +1,12 @@
-"""A task: clean prompts with their answers, and where there are some, corrupted prompts and wrong answers (foils).
+"""A task: clean prompts with their answers and, optionally, corrupted prompts and wrong answers (foils).
 
 A line of a task file is
 
     {"clean": "The capital of France is", "corrupted": "The capital of Spain is", "answer": " Paris", "foil": " Madrid"}
 
-with `corrupted` and `foil` optional, answers and foils as text, as token ids, or as lists of them. A corrupted prompt
-must have as many tokens as its clean one, since activations are compared position by position. A `relation` (or
-`group`) says which prompts are of a kind.
+`corrupted` and `foil` are optional; answers and foils are text, token ids, or lists of either. A corrupted prompt must
+have as many tokens as the clean one, since activations are compared position by position. `relation` (or `group`) names
+the kind of prompt.
 """
 
 import json
@@ -38,14 +38,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class Task:
-    """Pairs that a model can run, and why others cannot."""
+    """The pairs that a model can run, and why other lines were skipped."""
 
     name: str
     pairs: tuple[Pair, ...]
     skipped: tuple[str, ...] = ()
 
     def check(self, metric: str, ablation: str) -> None:
-        """Refuses a metric or an ablation that is not known, or for which the task lacks something."""
+        """Refuses an unknown metric or ablation, and one that needs what the task does not have."""
         for name, value, choices in (("metric", metric, METRICS), ("ablation", ablation, ABLATIONS)):
             if value not in choices:
                 raise OptionError.of(name, f"one of {', '.join(choices)}", value)
@@ -57,21 +57,21 @@ class Task:
             raise OptionError(f"Metric 'logit_diff' needs a foil on every line of {self.name!r}: use 'log_prob'.")
 
     def batches(self, size: int) -> Iterator[list[Pair]]:
-        """Pairs of similar length together: little padding."""
+        """Batches of pairs of similar length, so that there is little padding."""
         ordered = sorted(self.pairs, key=lambda pair: len(pair.clean))
         for start in range(0, len(ordered), size):
             yield ordered[start : start + size]
 
 
 def bundled_tasks() -> list[str]:
-    """Names of the tasks that come with the package."""
+    """Names of the tasks in the package."""
     return bundled("tasks", ".jsonl")
 
 
 def read_task(path: str | Path, model: Model, limit: int | None = None) -> Task:
-    """Reads a task file, or a bundled task by its name; a line that the model cannot run is skipped and told.
+    """Reads a task file, or a bundled task by name. Lines that the model cannot run are skipped and reported.
 
-    `limit` keeps the first so many usable lines.
+    `limit` is the number of usable lines to read.
     """
     pairs, skipped = [], []
     for number, line in read_lines(path, "tasks", "task"):
@@ -88,7 +88,7 @@ def read_task(path: str | Path, model: Model, limit: int | None = None) -> Task:
 
 
 def targets(pairs: Sequence[Pair], model: Model) -> Targets:
-    """Answers and foils as weights over the vocabulary."""
+    """The answers and foils of a batch as weights over the vocabulary."""
     weights = torch.zeros(2, len(pairs), model.vocabulary, dtype=model.dtype, device=model.device)
     for row, pair in enumerate(pairs):
         for kind, tokens in enumerate((pair.answers, pair.foils)):
@@ -119,18 +119,18 @@ def _tokens(prompt: Any, model: Model) -> tuple[int, ...]:
 
 
 def _single_tokens(given: Any, name: str, model: Model) -> tuple[int, ...]:
-    """One token id for each answer; text that is several tokens is refused, since only one is measured."""
+    """One token id per answer. Text of several tokens is refused: the metric is measured at a single position."""
     if given is None:
         return ()
-    found = []
-    for one in given if isinstance(given, list) else [given]:
-        if isinstance(one, int):
-            tokens = [one]
+    ids = []
+    for item in given if isinstance(given, list) else [given]:
+        if isinstance(item, int):
+            tokens = [item]
         elif model.tokenizer is None:
             raise PromptError(f"the model has no tokenizer: give the {name} as a token id")
         else:
-            tokens = list(model.tokenizer(str(one), add_special_tokens=False)["input_ids"])
+            tokens = list(model.tokenizer(str(item), add_special_tokens=False)["input_ids"])
         if len(tokens) != 1 or not 0 <= tokens[0] < model.vocabulary:
-            raise PromptError(f"the {name} must be one token of the model; {one!r} is {len(tokens)} tokens: {tokens}")
-        found.append(tokens[0])
-    return tuple(found)
+            raise PromptError(f"the {name} must be one token of the model; {item!r} is {len(tokens)} tokens: {tokens}")
+        ids.append(tokens[0])
+    return tuple(ids)

@@ -1,1 +1,1 @@
-"""The paper's six-node sanity check: its own numbers, the general code beside them, and its noise protocol."""
+"""The paper's six-node sanity check: its own numbers, the same nodes by the general code, and its noise protocol."""

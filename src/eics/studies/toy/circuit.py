@@ -1,10 +1,10 @@
-"""The six nodes: random weights and activations, drawn in the order in which the paper's script draws them.
+"""The six nodes: random weights and activations, drawn in the order of the paper's script.
 
     n1 --W13--> n3 --W34--> n4 --W46--> n6
     n2 --W23--> n3 --W35--> n5 --W56--> n6
 
-`W23`, `W35` and `W56` are 90% copies of `W13`, `W34` and `W46`: two aligned branches. For one seed the script
-draws the same numbers at every tau and only mixes them differently, so all of them are drawn once.
+`W23`, `W35` and `W56` are 90% copies of `W13`, `W34` and `W46`: two aligned branches. For a given seed the script draws
+the same numbers at every tau and only mixes them differently, so they are drawn once here.
 """
 
 from collections.abc import Iterable
@@ -25,13 +25,13 @@ _SCALES = (0.8, 0.9, 0.9, 0.8, 0.9, 0.9)
 
 @dataclass(frozen=True)
 class Draws:
-    """All random numbers of a set of seeds.
+    """All random numbers for a set of seeds.
 
     Attributes:
-        matrices: `W13 W34 W46` and the random parts `R23 R35 R56` of the other three; (seeds, 32, 32) each.
+        matrices: `W13 W34 W46` and the random parts `R23 R35 R56` of the other three; each (seeds, 32, 32).
         fresh: the matrices towards which tau moves `W56` and `W35`.
-        inputs: a_1 and a_2, (seeds, 32) each.
-        noise: what tau scales, for each of the six nodes; (seeds, 32) each.
+        inputs: a_1 and a_2, each (seeds, 32).
+        noise: for each of the six nodes, the noise that tau scales, (seeds, 32).
     """
 
     matrices: dict[str, Tensor]
@@ -52,7 +52,7 @@ _COPIES = {"W23": "W13", "W35": "W34", "W56": "W46"}
 
 
 def draw(seeds: Iterable[int]) -> Draws:
-    """The numbers of these seeds; one numpy generator each, as in the script."""
+    """Draws the numbers of these seeds, each from its own numpy generator, as in the script."""
     rows = [_draw_one(np.random.default_rng(seed)) for seed in seeds]
     stacked = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
     return Draws(
@@ -79,9 +79,9 @@ def _matrix(scale: float, rng: np.random.Generator) -> np.ndarray:
 def run(
     weights: dict[str, Tensor], a1: Tensor, a2: Tensor, on_edge: dict[str, Tensor] | None = None
 ) -> dict[str, Tensor]:
-    """Activations of the six nodes from the two inputs, (..., 32) each, with additive noise on edges.
+    """Activations of the six nodes from the two inputs, (..., 32) each, with optional additive noise on edges.
 
-    Inputs may have a sample axis: weights (seeds, 32, 32), inputs (seeds, 32) or (seeds, samples, 32).
+    Weights are (seeds, 32, 32), inputs (seeds, 32) or (seeds, samples, 32).
     """
     values = {"n1": a1, "n2": a2}
     for edge in EDGES:

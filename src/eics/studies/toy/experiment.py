@@ -1,4 +1,4 @@
-"""The whole toy: three sets of curves, their files and figures, and what they say."""
+"""The whole toy experiment: three sets of curves, their files and figures, and a summary in words."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -17,14 +17,14 @@ from eics.studies.toy.paper import paper_point
 from eics.studies.toy.protocol import NOISY, Protocol
 
 STEPS = 3 * len(TAUS)
-"""How often `tick` is called: once for each of three experiments and each tau."""
+"""The number of calls of `tick`: one for each of three experiments at each tau."""
 
 PAPER_KEYS = ("c_sh", "dei_norm", "eics")
 
 
 @dataclass(frozen=True)
 class Toy:
-    """The three experiments."""
+    """The results of the three experiments."""
 
     paper: Curves
     general: Curves
@@ -32,7 +32,7 @@ class Toy:
     noisy: tuple[str, ...]
 
     def sentences(self) -> dict[str, list[str]]:
-        """What each experiment shows, in words."""
+        """What each experiment shows, by title."""
         return {
             "The paper's numbers": list(summary.paper_sentences(self.paper)),
             "The same six nodes by the general code": list(summary.general_sentences(self.general)),
@@ -40,7 +40,7 @@ class Toy:
         }
 
     def save(self, folder: Path) -> list[Path]:
-        """Writes figures and numbers; `toy.json` has the paper's curve alone."""
+        """Writes figures and numbers; `toy.json` holds the paper's curve only."""
         folder.mkdir(parents=True, exist_ok=True)
         paper = self.paper.to_json()
         plain = {name: paper[name] for name in ("tau", *PAPER_KEYS, "seeds")}
@@ -57,7 +57,7 @@ class Toy:
 
 
 def run_toy(seeds: int = 100, noisy: Sequence[str] = NOISY, tick: Callable[[], None] = lambda: None) -> Toy:
-    """Runs everything for seeds 1000, 1001, ...; `tick` is called after each of `STEPS` steps."""
+    """Runs all three experiments for seeds 1000, 1001, ...; calls `tick` after each of `STEPS` steps."""
     if seeds < 2:
         raise OptionError.of("seeds", "a whole number >= 2", seeds)
     draws = draw(range(FIRST_SEED, FIRST_SEED + seeds))

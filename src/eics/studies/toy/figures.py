@@ -1,13 +1,14 @@
-"""The toy's figures. Built without pyplot: no global state, no display."""
+"""The figures of the toy. Built without pyplot: no global state, no display."""
 
 from pathlib import Path
 from typing import Any
 
+from eics.reporting.plots import COLOURS
 from eics.scoring.formula import discounted
 from eics.studies.toy.curves import Curves
 
-# Okabe-Ito, readable without colour vision; line styles differ too.
-BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#666666"
+BLUE, ORANGE, GREEN, PURPLE = COLOURS
+GREY = "#666666"
 _BAND = 1.96  # standard errors: a 95% interval of the mean
 _TAU = r"Noise scale $\tau$"
 
@@ -16,7 +17,7 @@ def paper_figure(curves: Curves) -> Any:
     """The paper's figure: EICS and its two factors over tau."""
     figure, (axes,) = _axes(1, (6.2, 4.2))
     _line(axes, curves, "eics", "EICS", BLUE, "-o")
-    # As the paper draws it: of the mean C_sh, not the mean of the quotient.
+    # As in the paper: computed from the mean C_sh, not averaged over seeds.
     consistency = [discounted(1.0, c_sh) for c_sh in curves.mean("c_sh")]
     axes.plot(curves.taus, consistency, "--s", color=ORANGE, label=r"$1/(1+C_{\mathrm{sh}})$", markersize=4)
     _line(axes, curves, "dei_norm", r"$\widetilde{\Delta \mathrm{EI}}_G$", GREEN, ":^")
@@ -25,18 +26,14 @@ def paper_figure(curves: Curves) -> Any:
 
 
 def general_figure(curves: Curves) -> Any:
-    """The general code on the same nodes: the score, C_sh and dEI in three configurations."""
+    """The same nodes by the general code: score, C_sh and dEI in three configurations."""
     figure, axes = _axes(3, (13.5, 4.0))
     styles = {"nodes": (GREY, "-."), "branches": (BLUE, "-o"), "well_posed": (ORANGE, "--s")}
-    labels = {
-        "nodes": "paper, parts = nodes",
-        "branches": "paper, parts = branches",
-        "well_posed": "well-posed",
-    }
+    labels = {"nodes": "paper, parts = nodes", "branches": "paper, parts = branches", "well_posed": "well-posed"}
     for name, (colour, style) in styles.items():
         _line(axes[0], curves, f"{name}.eics", labels[name], colour, style)
         _line(axes[2], curves, f"{name}.dei", labels[name], colour, style)
-        if name != "nodes":  # the same C_sh as branches
+        if name != "nodes":  # its C_sh is that of branches
             label = "paper (edge residual)" if name == "branches" else "well-posed (joint residual)"
             _line(axes[1], curves, f"{name}.c_sh", label, colour, style)
     axes[2].axhline(0.0, color=GREY, linewidth=0.8)
@@ -47,7 +44,7 @@ def general_figure(curves: Curves) -> Any:
 
 
 def protocol_figure(curves: Curves, noisy: tuple[str, ...]) -> Any:
-    """Additive noise on chosen edges: what moves and what does not."""
+    """Additive noise on chosen edges: what responds to it and what does not."""
     figure, axes = _axes(4, (11.5, 8.0), rows=2)
     _line(axes[0], curves, "c_sh", r"$C_{\mathrm{sh}}$", BLUE, "-o")
     shown = ", ".join(noisy) if len(noisy) <= 2 else f"{len(noisy)} noisy edges"
@@ -73,7 +70,7 @@ def protocol_figure(curves: Curves, noisy: tuple[str, ...]) -> Any:
 
 
 def save(figure: Any, folder: Path, stem: str) -> list[Path]:
-    """Writes PDF and PNG."""
+    """Writes the figure as PDF and PNG."""
     paths = [folder / f"{stem}.pdf", folder / f"{stem}.png"]
     for path in paths:
         figure.savefig(path, dpi=160)

@@ -1,4 +1,4 @@
-"""The same six nodes through the general code: the true macro map, nodes or true branches as parts."""
+"""The same six nodes by the general code: the true macro map, with nodes or true branches as parts."""
 
 import torch
 from torch import Tensor
@@ -17,18 +17,18 @@ CONFIGURATIONS: dict[str, Options] = {
 
 
 def toy_circuit(draws: Draws, tau: float) -> LinearCircuit:
-    """The toy at one tau as an explicit circuit, one prompt for each seed."""
+    """The toy at one tau as an explicit circuit, with one prompt per seed."""
     weights = draws.weights(tau)
     return LinearCircuit(weights, observed(draws, weights, tau), batched=True)
 
 
 def general_point(draws: Draws, tau: float) -> dict[str, Tensor]:
-    """Each configuration's score and components for each seed, as `configuration.quantity`."""
+    """The score and its components for each seed, by `configuration.quantity`."""
     circuit = toy_circuit(draws, tau)
-    found = {}
+    quantities = {}
     for name, options in CONFIGURATIONS.items():
         scores = score_explicit(circuit, options)
         for quantity in ("eics", "c_sh", "dei_norm", "dei"):
             values = [getattr(score, quantity) for score in scores]
-            found[f"{name}.{quantity}"] = torch.tensor(values, dtype=torch.float64)
-    return found
+            quantities[f"{name}.{quantity}"] = torch.tensor(values, dtype=torch.float64)
+    return quantities

@@ -1,7 +1,7 @@
-"""The numbers of the paper's appendix script, as they are: its own two "branches", which do not add up to J_M.
+"""The numbers of the paper's appendix script, unchanged: its two "branches" do not add up to J_M.
 
-The script's parts are two hand-picked end-to-end paths, n1-n3-n4-n6 and n2-n3-n5-n6, and its macro map is their
-sum; the circuit's true macro map has four paths. The general code does it properly, as a second curve.
+The script's parts are two hand-picked end-to-end paths, n1-n3-n4-n6 and n2-n3-n5-n6, and its macro map is their sum;
+the true macro map of the circuit has four paths (`general.py`).
 """
 
 import torch
@@ -15,7 +15,7 @@ from eics.studies.toy.circuit import EDGES, Draws, run
 
 
 def paper_point(draws: Draws, tau: float) -> dict[str, Tensor]:
-    """C_sh, dEI_norm and EICS for each seed at one tau, (seeds,) each, and the EI terms behind them."""
+    """C_sh, dEI_norm, EICS and the EI terms behind them at one tau, each (seeds,)."""
     weights = draws.weights(tau)
     first = weights["n4->n6"] @ weights["n3->n4"] @ weights["n1->n3"]
     second = weights["n5->n6"] @ weights["n3->n5"] @ weights["n2->n3"]
@@ -42,7 +42,7 @@ def _ei(matrices: Tensor) -> Tensor:
 
 
 def _c_sh(weights: dict[str, Tensor], observed: dict[str, Tensor]) -> Tensor:
-    """Equation (2), written out: the brute-force twin of `eics.scoring.sheaf` on this circuit."""
+    """Equation (2) written out: a brute-force twin of `eics.scoring.sheaf`."""
     numerator = denominator = torch.zeros((), dtype=torch.float64)
     for edge in EDGES:
         a_u, a_v = (observed[node] for node in edge.split("->"))

@@ -1,10 +1,10 @@
-"""The paper's simulation protocol: additive Gaussian noise on chosen edges, everything measured across seeds.
+"""The paper's simulation protocol: additive Gaussian noise on chosen edges, measured across seeds.
 
-A message on a noisy edge is `W a_u + tau xi`; every node sums its messages. Maps do not change with tau, so at a
-fixed alpha neither does dEI: only C_sh, and what is built on it, can see additive noise. Under the paper's reading
-of alpha as signal over noise, `alpha = 1 / (1 + tau^2)` falls with it; that curve is measured too.
+A message on a noisy edge is `W a_u + tau xi`; every node sums its messages. Maps do not change with tau, so at a fixed
+alpha neither does dEI: only C_sh, and what is built on it, can respond to additive noise. If alpha is read as signal
+over noise, as in the paper, `alpha = 1 / (1 + tau^2)` falls with the noise; that curve is measured too.
 
-EAR's per-edge maps are fitted for each seed on clean runs of the same circuit from other inputs.
+The per-edge maps of EAR are fitted for each seed on clean runs of the same circuit from other inputs.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ RIDGE = 1e-3
 
 
 def check_noisy(edges: Sequence[str]) -> tuple[str, ...]:
-    """The edges to disturb; each must be one of the toy's."""
+    """The edges to disturb, without duplicates; each must be an edge of the toy."""
     for edge in edges:
         if edge not in EDGES:
             raise OptionError.of("noisy-edge", f"one of {', '.join(EDGES)}", edge)
@@ -38,7 +38,7 @@ def check_noisy(edges: Sequence[str]) -> tuple[str, ...]:
 
 
 class Protocol:
-    """The circuits of a set of seeds, with EAR fitted; `point` measures one noise scale."""
+    """The circuits of a set of seeds and their fitted EAR maps; `point` measures one noise scale."""
 
     def __init__(self, draws: Draws, noisy: Sequence[str] = NOISY) -> None:
         self.draws, self.noisy = draws, check_noisy(noisy)
@@ -53,25 +53,29 @@ class Protocol:
             self.fits[edge] = ridge_factors(reference[source], reference[target], RIDGE)
 
     def point(self, tau: float) -> dict[str, Tensor]:
-        """Every quantity of the protocol for each seed at one noise scale, (seeds,) each."""
+        """Every quantity of the protocol at one noise scale, each (seeds,)."""
         on_edge = {edge: tau * noise for edge, noise in self.noise.items()}
         values = run(self.weights, *self.draws.inputs, on_edge)
         linearized = LinearCircuit(self.weights, values, batched=True).linearize("jacobian")
-        sheaf = sheaf_term(linearized)
+        sheaf = sheaf_term(linearized.engine())
         names = [str(edge) for edge in sheaf.names]
         noisy = [names.index(edge) for edge in self.noisy]
-        found = {"c_sh": sheaf.c_sh, "consistency": discounted(1.0, sheaf.c_sh)}
-        found["noisy_share"] = sheaf.share[:, noisy].sum(dim=1)
-        found |= self._emergence(linearized, tau)
-        found["eics"] = found["dei_norm"] * found["consistency"]
-        found["eics_alpha_of_tau"] = found["dei_norm_alpha_of_tau"] * found["consistency"]
-        found["eac"] = EdgeActivationCorrelation().measure(linearized)
-        found["ear"] = self._ear(values)
-        return found
+        consistency = discounted(1.0, sheaf.c_sh)
+        emergence = self._emergence(linearized, tau)
+        return {
+            "c_sh": sheaf.c_sh,
+            "consistency": consistency,
+            "noisy_share": sheaf.share[:, noisy].sum(dim=1),
+            **emergence,
+            "eics": emergence["dei_norm"] * consistency,
+            "eics_alpha_of_tau": emergence["dei_norm_alpha_of_tau"] * consistency,
+            "eac": EdgeActivationCorrelation().measure(linearized),
+            "ear": self._ear(values),
+        }
 
     def _emergence(self, linearized: LinearizedCircuit, tau: float) -> dict[str, Tensor]:
         branches = PAPER.with_(parts="branches")
-        fast = emergence_spectra(linearized, branches.with_(mode="fast"))
+        fast = emergence_spectra(linearized.engine(), branches.with_(mode="fast"))
         at_one, at_noise = (_exact_at(linearized, alpha) for alpha in (1.0, 1.0 / (1.0 + tau**2)))
         return {
             "dei_exact": at_one.dei.value,
@@ -91,10 +95,10 @@ class Protocol:
 
 def _exact_at(linearized: LinearizedCircuit, alpha: float) -> Emergence:
     options = PAPER.with_(parts="branches", factorization="cholesky", alpha=alpha)
-    return emergence_spectra(linearized, options).at(alpha, "difference")
+    return emergence_spectra(linearized.engine(), options).at(alpha, "difference")
 
 
 def _normal(shape: tuple[int, ...], purpose: str) -> Tensor:
-    """Gaussian numbers from a stream of their own, a seed's numbers the same however many seeds there are."""
+    """Gaussian numbers from one stream per seed, so that those of a seed do not depend on the number of seeds."""
     streams = [generator(seed, f"toy {purpose}") for seed in range(shape[0])]
     return torch.stack([torch.randn(shape[1:], generator=stream, dtype=torch.float64) for stream in streams])
