@@ -37,12 +37,12 @@ def shares(state: ForwardState, circuit: Circuit, options: Options) -> list[int]
         return TransformerRun(state, circuit).linearize(options.linearization)
 
     def emergence(linearized: LinearizedCircuit) -> object:
-        return emergence_spectra(linearized, options).at(float(options.alpha), options.emergence)
+        return emergence_spectra(linearized.engine(), options).at(float(options.alpha), options.emergence)
 
     steps: tuple[Callable[[LinearizedCircuit], object], ...] = (
         lambda _: linearize(),
-        lambda linearized: sheaf_terms(linearized, residual=options.residual, metric=options.metric),
-        lambda linearized: macro_spectrum(linearized, options)[0].ei(float(options.alpha)),
+        lambda linearized: sheaf_terms(linearized.engine(), residual=options.residual, metric=options.metric),
+        lambda linearized: macro_spectrum(linearized.engine(), options)[0].ei(float(options.alpha)),
         emergence,
     )
     for step in steps:
