@@ -149,7 +149,7 @@ def test_rows_hold_what_one_prompt_alone_gives(measured):
         assert row["propagated_mean"] == pytest.approx(
             float(sheaf_term(at.engine(), residual="propagated").c_sh), rel=1e-9
         )
-        assert float(propagated_c_sh(at)) == pytest.approx(row["propagated_mean"], rel=1e-9)
+        assert float(propagated_c_sh(at.engine())) == pytest.approx(row["propagated_mean"], rel=1e-9)
         alone = sheaf_term(at.without_reference().engine(), residual="propagated").c_sh
         assert row["propagated"] == pytest.approx(float(alone), rel=1e-9)
         scores = [

@@ -240,7 +240,7 @@ def test_ear_of_a_reference_prompt_comes_from_maps_that_never_saw_it(model, data
 
     def some(rows):
         stalks = {n: Stalk(s.activation[rows], s.constant) for n, s in reference.stalks.items()}
-        return type(reference)(reference.circuit, stalks, {}, "jacobian")
+        return replace(reference, stalks=stalks, entries={})
 
     for fold in range(4):
         inside = [at for at in range(20) if at % 4 == fold]

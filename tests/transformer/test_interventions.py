@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import eics
-from eics.circuits.graph import Node
+from eics.circuits.graph import Kind, Node
 from eics.errors import CircuitError, ModelError, OptionError
 from eics.scoring.sheaf import sheaf_term
 from eics.transformer.adapt import adapt
@@ -34,7 +34,9 @@ def functions(state, circuit, name):
     """The node's function, applied to what it read in this state."""
     linearizer = _Linearizer(TransformerRun(state, circuit), frozen=False)
     node = Node.parse(name)
-    return linearizer.function(node, linearizer.map(node, None))
+    if node.kind is Kind.HEAD:
+        return linearizer.attention(node.layer).function[linearizer.heads[node.layer].index(node.head)]
+    return linearizer.map(node, None).function
 
 
 def valid(state, x):

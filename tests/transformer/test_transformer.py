@@ -648,3 +648,14 @@ def test_sweeps_that_compute_the_answer_alone_are_the_same_maps(family, lineariz
     z = torch.randn(entry.batch, entry.cols, 2, dtype=entry.dtype, generator=torch.Generator().manual_seed(2))
     w = torch.randn(entry.batch, entry.rows, 2, dtype=entry.dtype, generator=torch.Generator().manual_seed(3))
     torch.testing.assert_close((entry.mv(z) * w).sum(), (z * entry.rmv(w)).sum())
+
+
+@pytest.mark.parametrize("family", ["mistral", "gemma2", "gemma3"])
+def test_a_short_prompt_beside_one_longer_than_the_window(family):
+    """Its padding fills whole windows, in which nothing can be attended to; it scores as it does alone."""
+    model = tiny_model(family)
+    prompts = [list(range(7, 19)), [20, 21, 22]]
+    together = eics.score(model, some_circuit(model), prompts, mode="fast")[1]
+    alone = eics.score(model, some_circuit(model), prompts[1], mode="fast")
+    assert together.status == alone.status == "clipped"
+    assert (together.c_sh, together.dei) == pytest.approx((alone.c_sh, alone.dei), rel=1e-9)

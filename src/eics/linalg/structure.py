@@ -157,7 +157,10 @@ class Kronecker(GramOnly):
         positions = self.positions(self.left, self.right)
         if positions is None:
             return None
-        by_position: Tensor = torch.linalg.svdvals(positions).square()  # (B, T)
+        if 1 in positions.shape[1:]:  # a vector: its norm
+            by_position = positions.square().sum(dim=(1, 2)).unsqueeze(1)
+        else:
+            by_position = torch.linalg.svdvals(positions).square()  # (B, T)
         return (by_position.unsqueeze(-1) * self.weight_squares().unsqueeze(-2)).flatten(1)
 
 

@@ -108,7 +108,9 @@ def run(
     ids = to_device([[*tokens, *[0] * (longest - len(tokens))] for tokens in prompts], model.device)
     at = lengths - 1 if answer is None else to_device(list(answer), model.device)
     state = ForwardState(model, lengths, at, longest, min(sizes) < longest)
-    attention_mask = state.valid.long()
+    # Attention is causal and padding is on the right, so no token of a prompt ever sees it. Masked, it would leave a
+    # sliding window that holds nothing else without a softmax, and its nan would spread to the prompt.
+    attention_mask = torch.ones_like(ids)
     positions = torch.unique(at) if logits else None  # the logits of every position would be the largest tensor of all
     keep: Any = 1 if positions is None else positions
     names = None if circuit is None and nodes is None else [*(circuit.order if circuit else ()), *(nodes or ())]

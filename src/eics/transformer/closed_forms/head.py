@@ -4,6 +4,8 @@ prompt, and in general a Gram matrix of side T*e; its norm by pair of positions.
 Scales (masks, relative units) must go by whole positions; else there is no closed form.
 """
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -37,10 +39,11 @@ def head_structure(head: HeadMap) -> GramOnly:
     if head.state.post is not None:
         return GramOnly(**known)
     if head.state.frozen:
+        terms = cache(lambda: terms_of(head.double()))
         return Kronecker(
             **known,
-            positions=lambda left, right: _held_positions(head, left, right),
-            weight_squares=lambda: _held_weights(head),
+            positions=lambda left, right: _held_positions(head, terms, left, right),
+            weight_squares=lambda: terms().value_squares.repeat_interleave(head.shape[1], dim=0),
         )
     if head.port is None and not spec.softcap and 1 < length <= spec.head_width // 2:
         return LowRankUpdate(**known, rank=length**2, update=lambda left, right: _update(head, left, right))
@@ -52,19 +55,15 @@ def terms_of(head: HeadMap) -> HeadTerms:
     return HeadTerms(head.state, head.activations, head.heads, head.through)
 
 
-def _held_positions(head: HeadMap, left: Tensor | None, right: Tensor | None) -> Tensor | None:
+def _held_positions(
+    head: HeadMap, terms: Callable[[], HeadTerms], left: Tensor | None, right: Tensor | None
+) -> Tensor | None:
     """A D with its scales, (H*B, T, T): `J = (A D) (x) (W_O W_V diag(w) P)`, the denominators of the norm in D."""
     rows, columns = _by_position(head, left), _by_position(head, right)
     if rows is None or columns is None:
         return None
-    terms = terms_of(head.double())
-    pattern = terms.pattern * terms.inverse.sqrt().unsqueeze(-2)
+    pattern = terms().pattern * terms().inverse.sqrt().unsqueeze(-2)
     return (pattern * rows.unsqueeze(-1) * columns.unsqueeze(-2)).flatten(0, 1)
-
-
-def _held_weights(head: HeadMap) -> Tensor:
-    """Squared singular values of W_O W_V diag(w) P for each head and prompt, (H*B, e)."""
-    return terms_of(head.double()).value_squares.repeat_interleave(head.shape[1], dim=0)
 
 
 def _update(head: HeadMap, left: Tensor | None, right: Tensor | None) -> tuple[Tensor, Tensor, Tensor] | None:
