@@ -1,4 +1,4 @@
-"""The command line `eics`: each module parses the options of one command, calls the library and prints.
+"""The command line `eics`: each module parses the options of a command or two, calls the library and prints.
 
 It may import every room, and no room imports it. Heavy imports (torch, numpy, matplotlib, rich) stand inside the
 commands, so that `--help` is instant. Start with `score.py`; `options.py` has the options that commands share,
@@ -14,13 +14,10 @@ from eics import __version__
 from eics.cli.bench import bench
 from eics.cli.calibrate import calibrate
 from eics.cli.circuit import circuit
-from eics.cli.circuit_draw import draw
 from eics.cli.damage import damage
 from eics.cli.discover import discover
-from eics.cli.export import export
-from eics.cli.faithfulness import faithfulness
+from eics.cli.export import export, report
 from eics.cli.models import models
-from eics.cli.report import report
 from eics.cli.score import score
 from eics.cli.toy import toy
 from eics.cli.track import track
@@ -46,13 +43,11 @@ class _Commands(click.Group):
             sys.exit(2)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__, prog_name="eics")
 def main() -> None:
     """EICS: is this circuit working on this input, and which edges break?"""
 
 
-for command in (draw, faithfulness):
-    circuit.add_command(command)
 for command in (bench, calibrate, circuit, damage, discover, export, models, report, score, toy, validate, track):
     main.add_command(command)

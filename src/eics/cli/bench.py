@@ -1,24 +1,20 @@
 """`eics bench`."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from eics.cli.options import check_picture
+from eics.cli import options
+from eics.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from eics.circuits.graph import Circuit
     from eics.models.base import Model
-    from eics.studies.bench.growth import Point
     from eics.studies.bench.rows import Row, Setting
-    from eics.studies.bench.run import ForwardResult, RowResult
     from eics.studies.bench.table import Report
-
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
@@ -26,28 +22,25 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--model", help="A real model instead: folder, hub id, or a name from `eics models list`.")
 @click.option("--circuit", help="Only the rows of medium, heads or ioi; or a circuit file.  [default: all three]")
 @click.option("--rows", help="Only these rows: names separated by commas.")
-@click.option("--device", default="cpu", show_default=True, help="The torch device.")
+@click.option("--device", default="cpu", help="The torch device.")
 @click.option("--dtype", help="float32, float64 or bfloat16.  [default: float32; llama-8b: bfloat16]")
-@click.option(
-    "--batch", type=click.IntRange(min=1), help="Prompts in the batch.  [default: 8; 64 on CUDA, but llama-8b: 8]"
-)
+@click.option("--batch", type=options.POSITIVE, help="Prompts in the batch.  [default: 8; 64 on CUDA, but llama-8b: 8]")
 @click.option("--tokens", type=click.IntRange(min=2), help="Tokens of each prompt.  [default: 16; llama-8b: 128]")
-@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Timed runs per row.")
+@click.option("--repeats", type=options.POSITIVE, default=5, help="Timed runs per row.")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),
     default=10.0,
-    show_default=True,
     help="Time after which a row is not repeated again and a growth curve ends.",
 )
 @click.option("--straightforward", is_flag=True, help="Also measure the straightforward version of every row.")
 @click.option(
     "--growth", is_flag=True, help="Also measure how cost grows with positions, nodes, edges, width and batch."
 )
-@click.option("--out", type=_FILE, help="JSON file for all measurements.")
-@click.option("--markdown", type=_FILE, help="Markdown file for the table.")
-@click.option("--picture", type=_FILE, help="Figure of the growth curves: .png, .pdf or .svg. Implies --growth.")
-@click.option("--quiet", is_flag=True, help="No progress bar, no table.")
+@click.option("--out", type=options.FILE, help="JSON file for all measurements.")
+@click.option("--markdown", type=options.FILE, help="Markdown file for the table.")
+@click.option("--picture", type=options.FILE, help="Figure of the growth curves: .png, .pdf or .svg. Implies --growth.")
+@options.quiet
 def bench(
     shape: str | None,
     model: str | None,
@@ -63,15 +56,17 @@ def bench(
 
     A cost of 3 is the time of three plain forward passes of the batch, including the pass of the score itself.
     """
-    from eics.cli.terminal import track
+    from eics.cli.terminal import console, track
     from eics.studies.bench.growth import grow, steps
     from eics.studies.bench.measure import machine
     from eics.studies.bench.run import Bench, Plan, describe
     from eics.studies.bench.run import bench as measure
-    from eics.studies.bench.table import Report
+    from eics.studies.bench.table import Report, bench_table, notes
 
-    check_picture(picture)
-    _check_files(rest["out"], rest["markdown"])
+    options.check_picture(picture)
+    for path in (rest["out"], rest["markdown"]):
+        if path is not None and not path.parent.is_dir():
+            raise OptionError(f"The folder of {path} must exist. It does not: make it first.")
     chosen, given = _rows(circuit, rows)
     setting = _setting(shape, model, device, rest)
     adapted = _model(setting, model)
@@ -79,26 +74,24 @@ def bench(
     for row in (row for row in chosen if row.configurations):
         adapted.check_circuit(measured.circuit(row.circuit))  # before spending minutes on measurements
     curves = growth or picture is not None
+    context = machine(adapted.device), describe(adapted, setting), setting
+
+    def write(*results: Any) -> None:  # after every row and every curve: an interrupted run keeps them
+        _write(Report(*context, *results), rest["out"], rest["markdown"], picture)
+
     with track("bench", 1 + len(chosen) + (steps() if curves else 0), quiet=quiet) as tick:
-        context = machine(adapted.device), describe(adapted, setting), setting
-
-        def write(plain: "ForwardResult", results: "Sequence[RowResult]") -> None:  # an interrupted run keeps its rows
-            _write(Report(*context, plain, results), rest["out"], rest["markdown"], None)
-
         plain, results = measure(measured, chosen, tick, write)
-
-        def draw(points: "Sequence[Point]") -> None:
-            _write(Report(*context, plain, results, points), rest["out"], rest["markdown"], picture)
-
-        points = grow(adapted, setting, limit=rest["seconds"], tick=tick, done=draw) if curves else None
-    report = Report(*context, plain, results, points)
-    _write(report, rest["out"], rest["markdown"], picture)
+        done = partial(write, plain, results)
+        points = grow(adapted, setting, limit=rest["seconds"], tick=tick, done=done) if curves else None
+    write(plain, results, points)
     if not quiet:
-        _show(report)
+        report = Report(*context, plain, results, points)
+        screen = console()
+        screen.print(bench_table(report))
+        screen.print("\n".join(notes(report)), markup=False)
 
 
 def _setting(shape: str | None, model: str | None, device: str, rest: dict[str, Any]) -> "Setting":
-    from eics.errors import OptionError
     from eics.studies.bench.rows import Setting
     from eics.studies.bench.shapes import checked_device, shape_named
 
@@ -142,15 +135,6 @@ def _rows(circuit: str | None, names: str | None) -> "tuple[tuple[Row, ...], Cir
     return chosen_rows(given_rows(), wanted), load_circuit(circuit)
 
 
-def _check_files(*files: Path | None) -> None:
-    """Fails before minutes are spent if the folder of an output file is missing."""
-    from eics.errors import OptionError
-
-    for path in files:
-        if path is not None and not path.parent.is_dir():
-            raise OptionError(f"The folder of {path} must exist. It does not: make it first.")
-
-
 def _write(report: "Report", out: Path | None, markdown: Path | None, picture: Path | None) -> None:
     from eics.reporting.plots import save
     from eics.studies.bench.growth import growth_figure
@@ -162,13 +146,3 @@ def _write(report: "Report", out: Path | None, markdown: Path | None, picture: P
         markdown.write_text(as_markdown(report), encoding="utf-8")
     if picture is not None and report.growth is not None:
         save(growth_figure(report.growth), picture)
-
-
-def _show(report: "Report") -> None:
-    from eics.cli.terminal import console
-    from eics.studies.bench.table import bench_table, notes
-
-    screen = console()
-    screen.print(bench_table(report))
-    for note in notes(report):
-        screen.print(note, markup=False)

@@ -6,19 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eics.cli.options import (
-    FILE,
-    answer_option,
-    chosen_options,
-    circuit_option,
-    model_option,
-    pass_options,
-    quiet_option,
-    scoring_options,
-    tokens_option,
-    trust_option,
-)
-from eics.scoring.options import PRESETS
+from eics.cli import options
 
 if TYPE_CHECKING:
     from eics.scoring.calibration.calibration import Calibration
@@ -27,19 +15,17 @@ _FEW = 50  # prompts; with fewer, percentiles are too coarse not to warn
 
 
 @click.command()
-@model_option
-@circuit_option
-@click.option("--prompts", required=True, type=FILE, help="The reference set, one JSON object per line.")
-@click.option("--out", required=True, type=FILE, help="The calibration: .safetensors or .json.")
-@click.option(
-    "--preset", type=click.Choice(list(PRESETS)), default="paper", show_default=True, help="Options to start from."
-)
-@scoring_options
-@tokens_option
-@answer_option
-@pass_options()
-@trust_option
-@quiet_option
+@options.model
+@options.circuit
+@click.option("--prompts", required=True, type=options.FILE, help="The reference set, one JSON object per line.")
+@click.option("--out", required=True, type=options.FILE, help="The calibration: .safetensors or .json.")
+@options.preset()
+@options.scoring
+@options.tokens
+@options.answer
+@options.passes()
+@options.trust
+@options.quiet
 def calibrate(
     model: str,
     circuit: str,
@@ -48,10 +34,7 @@ def calibrate(
     preset: str,
     tokens: str | None,
     answer: int | None,
-    dtype: str | None,
-    device: str | None,
     batch_size: int,
-    trust_remote_code: bool,
     quiet: bool,
     **given: Any,
 ) -> None:
@@ -64,19 +47,16 @@ def calibrate(
     eics calibrate --model M --circuit C --prompts usual.jsonl --preset well-posed --alpha auto --out usual.safetensors
     eics score --model M --circuit C --prompts new.jsonl --preset well-posed --calibration usual.safetensors
     """
-    chosen = chosen_options(preset, given)[preset]
+    chosen = options.chosen_options(preset, given)[preset]
     from eics.circuits.load import load_circuit
-    from eics.cli.score_model import token_ids
     from eics.cli.terminal import print_list, track
     from eics.models.prompts import read_prompts
     from eics.scoring.calibration.file import check_calibration_path, save_calibration
     from eics.scoring.calibration.fit import calibrate as fit
-    from eics.transformer.adapt import load_model
 
     check_calibration_path(out)
     listed, loaded_circuit = read_prompts(prompts), load_circuit(circuit)
-    options = {"trust_remote_code": True} if trust_remote_code else {}
-    loaded = load_model(model, dtype=dtype, device=device, **options)
+    loaded = options.model_loader(given)(model)
     with track("prompts", len(listed), quiet=quiet) as tick:
         calibration = fit(
             loaded,
@@ -84,13 +64,13 @@ def calibrate(
             listed,
             preset=chosen,
             answer=answer,
-            tokens=token_ids(tokens),
+            tokens=options.token_ids(tokens),
             batch_size=batch_size,
             tick=tick,
         )
     save_calibration(calibration, out)
     if not quiet:
-        print_list(_sentences(calibration, out, len(listed)))
+        print_list(*_sentences(calibration, out, len(listed)))
 
 
 def _sentences(calibration: "Calibration", out: Path, given: int) -> Iterator[str]:

@@ -1,16 +1,20 @@
-"""`eics circuit`: shows and converts circuit files."""
+"""`eics circuit`: shows, converts and draws circuit files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from eics.cli.options import FILE, combine, quiet_option
-from eics.errors import OptionError
+from eics.cli import options
+from eics.cli.export import choose_record, configuration_of, record_options
+from eics.errors import OptionError, RecordError
 
 if TYPE_CHECKING:
     from eics.circuits.formats import CircuitGraph
+    from eics.circuits.graph import Circuit, Edge
+    from eics.scoring.result import Score
 
+_PROMPT = 60  # characters of the prompt in the title of a drawing
 FORMATS = ("eics-circuit", "eap-json", "neuronpedia", "csv", "graphml", "dot")  # the writers, without importing them
 
 
@@ -23,8 +27,8 @@ def circuit() -> None:
     """
 
 
-cut_options = combine(
-    click.option("--top-edges", type=click.IntRange(min=1), metavar="N", help="Keep the N edges that score highest."),
+cut_options = options.combine(
+    click.option("--top-edges", type=options.POSITIVE, metavar="N", help="Keep the N edges that score highest."),
     click.option("--share", type=float, metavar="X", help="Keep this share of all edges, such as 0.01."),
     click.option("--min-score", type=float, metavar="X", help="Keep edges that score at least X."),
     click.option("--signed", is_flag=True, help="Compare scores with their sign.  [default: absolute scores]"),
@@ -58,33 +62,33 @@ def chosen_graph(file: str, cut_by: dict[str, Any]) -> "tuple[CircuitGraph, list
 @cut_options
 @click.option("--model", help="Check that the circuit fits this model: folder, hub id or name from `eics models list`.")
 def show(file: str, model: str | None, **cut_by: Any) -> None:
-    """Shows a circuit FILE: nodes by layer, edges, ports, sources, sinks, and the models that it fits.
+    """Shows a circuit options.FILE: nodes by layer, edges, ports, sources, sinks, and the models that it fits.
 
-    FILE may also be the folder of a MIB submission, or the name of a bundled circuit such as facts-by-hand.
+    options.FILE may also be the folder of a MIB submission, or the name of a bundled circuit such as facts-by-hand.
     """
-    from eics.cli.circuit_tables import layer_table, sentences
+    from eics.cli.tables import circuit_sentences, layer_table
     from eics.cli.terminal import console, print_list
 
     graph, notes = chosen_graph(file, cut_by)
     kept = graph.circuit()
     console().print(layer_table(kept, f"{file}: {graph.format}"))
-    print_list([*sentences(graph, kept), *notes])
+    print_list(*circuit_sentences(graph, kept), *notes)
     if model is not None:
         from eics.transformer.adapt import load_model
 
         load_model(model).check_circuit(kept)
-        print_list([f"It fits {model}: the model has all its nodes and edges."])
+        print_list(f"It fits {model}: the model has all its nodes and edges.")
 
 
 @circuit.command()
 @click.argument("source", metavar="IN")
-@click.argument("out", type=FILE)
+@click.argument("out", type=options.FILE)
 @click.option(
     "--to", type=click.Choice(FORMATS), help="Format to write.  [default: by the ending of OUT; .json is ours]"
 )
 @cut_options
 @click.option("--only-kept", is_flag=True, help="Write only the circuit.  [default: all edges, flagged where possible]")
-@quiet_option
+@options.quiet
 def convert(source: str, out: Path, to: str | None, only_kept: bool, quiet: bool, **cut_by: Any) -> None:
     """Writes the circuit file IN as OUT, in another format or cut by score.
 
@@ -105,7 +109,7 @@ def convert(source: str, out: Path, to: str | None, only_kept: bool, quiet: bool
     if not quiet:
         counted = f"{len(graph.kept_edges)} edges kept of {len(graph.edges)}"
         console().print(f"{out}: {writer.about}, {counted}.", markup=False)
-        print_list(notes)
+        print_list(*notes)
 
 
 def _check_not_input(source: Path, out: Path) -> None:
@@ -113,3 +117,89 @@ def _check_not_input(source: Path, out: Path) -> None:
         return
     if out.samefile(source) or (source.is_dir() and source.resolve() in out.resolve().parents):
         raise OptionError(f"OUT must not be the file that is read. Got {str(out)!r} for both: choose another name.")
+
+
+@circuit.command()
+@click.argument("file", metavar="CIRCUIT")
+@click.argument("out", metavar="OUT.svg|.png|.pdf", type=options.FILE)
+@click.option("--record", type=options.FILE, help="Records of `eics score`, to colour the edges.")
+@record_options
+@click.option(
+    "--max-edges",
+    type=options.POSITIVE,
+    default=150,
+    help="Above this, only the most important edges are drawn in full, and the picture says so.",
+)
+@click.option("--title", help="Of the picture.  [default: the circuit's name]")
+@options.quiet
+@cut_options
+def draw(
+    file: str,
+    out: Path,
+    record: Path | None,
+    prompt_id: str | None,
+    preset: str | None,
+    max_edges: int,
+    title: str | None,
+    quiet: bool,
+    **cut_by: Any,
+) -> None:
+    """Draws a circuit: layers upwards, width by attribution, colour by inconsistency.
+
+    CIRCUIT is a circuit file, the name of a bundled circuit, or an explicit circuit (.safetensors). Attributions in the
+    file set the widths of the edges; the shares in a record set their colours.
+    """
+    options.check_picture(out, "out")
+    if record is None and (prompt_id is not None or preset is not None):
+        raise OptionError("--prompt-id and --preset choose a record, so they need --record with a file of records.")
+    drawn, notes = _load(file, cut_by)
+    shares = node_shares = None
+    lines = [Path(file).stem if title is None else title]
+    if record is not None:
+        score = choose_record(record, prompt_id, preset)
+        shares = _shares(score, drawn)
+        node_shares = {term.node: term.share for term in score.nodes} or None
+        lines.append(_describe(score))
+        if score.is_consistent:
+            shares, node_shares = dict.fromkeys(shares, 0.0), None
+            lines.append("Consistent to rounding: no edge is to blame.")
+    from eics.reporting.drawing import draw_circuit
+    from eics.reporting.plots import save
+
+    figure = draw_circuit(
+        drawn, scores=drawn.scores, shares=shares, node_shares=node_shares, max_edges=max_edges, title="\n".join(lines)
+    )
+    save(figure, out)
+    for line in () if quiet else (*notes, *lines[1:], f"Written to {out}."):
+        click.echo(line)
+
+
+def _load(file: str, cut_by: dict[str, Any]) -> "tuple[Circuit, list[str]]":
+    if Path(file).suffix == ".safetensors":
+        from eics.linearized.explicit_file import load_linear
+
+        return load_linear(file).circuit, []
+    graph, notes = chosen_graph(file, cut_by)
+    return graph.circuit(), notes
+
+
+def _shares(score: "Score", circuit: "Circuit") -> "dict[Edge, float]":
+    """Shares by edge; edges that the linearization held fixed have none, and the record says how many those are."""
+    from eics.circuits.graph import Edge
+
+    shares = {Edge(term.source, term.target, term.port): term.share for term in score.edges}
+    unknown = sorted(set(shares) - set(circuit.edges), key=str)
+    missing = [edge for edge in circuit.edges if edge not in shares]
+    if not unknown and len(missing) == score.diagnostics.get("edges_left_out", 0):
+        return shares
+    example = f"it has {unknown[0]}, which the circuit lacks" if unknown else f"it lacks {missing[0]}"
+    raise RecordError(
+        f"The record's edges must be those of the circuit. Record {score.id}: {example}. "
+        "Draw the circuit that was scored."
+    )
+
+
+def _describe(score: "Score") -> str:
+    prompt = score.prompt or ""
+    quoted = f" ({prompt if len(prompt) <= _PROMPT else prompt[: _PROMPT - 3] + '...'!r})" if prompt else ""
+    return f"Prompt {score.id}{quoted}, {configuration_of(score)}: EICS {score.eics:.4g}, C_sh {score.c_sh:.4g}"

@@ -1,90 +1,74 @@
-"""`eics discover`."""
+"""`eics discover` and `eics circuit faithfulness`: from a task to a circuit, and how much of the model it keeps."""
 
+import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from eics.errors import OptionError
+from eics.cli import options
+from eics.cli.circuit import circuit
+from eics.errors import CircuitError
 
+if TYPE_CHECKING:
+    from eics.circuits.formats import CircuitGraph
+    from eics.circuits.graph import Circuit
 
-def task_options(command: Any) -> Any:
-    """The options of every command that runs a task."""
-    options = (
-        click.option(
-            "--model",
-            required=True,
-            help="Folder or hub id of a transformers model, or a name from `eics models list`.",
-        ),
-        click.option(
-            "--task",
-            required=True,
-            help='JSON lines with "clean", "corrupted", "answer" and "foil", or a bundled task: facts, ioi, '
-            "greater-than, people, induction.",
-        ),
-        click.option(
-            "--limit", type=click.IntRange(min=1), metavar="N", help="Use only the first N usable lines of the task."
-        ),
-        click.option(
-            "--metric",
-            type=click.Choice(["logit_diff", "log_prob", "kl"]),
-            default="logit_diff",
-            show_default=True,
-            help="Logit difference of answer and foil, log-probability of the answer, or minus the KL divergence from "
-            "the full model.",
-        ),
-        click.option(
-            "--ablation",
-            type=click.Choice(["corrupted", "mean", "zero"]),
-            default="corrupted",
-            show_default=True,
-            help="What an ablated node writes: its write on the corrupted prompt, its mean over the task, or zero.",
-        ),
-        click.option(
-            "--batch-size", type=click.IntRange(min=1), default=8, show_default=True, help="Pairs per forward pass."
-        ),
-        click.option(
-            "--memory", type=float, default=512, show_default=True, help="Megabytes for the largest temporary blocks."
-        ),
-        click.option("--dtype", type=click.Choice(["float32", "float64", "bfloat16"]), help="[default: float32]"),
-        click.option("--device", help="The torch device.  [default: cpu]"),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+_task_options = options.combine(
+    options.model,
+    click.option(
+        "--task",
+        required=True,
+        help='JSON lines with "clean", "corrupted", "answer" and "foil", or a bundled task: facts, ioi, '
+        "greater-than, people, induction.",
+    ),
+    click.option("--limit", type=options.POSITIVE, metavar="N", help="Use only the first N usable lines of the task."),
+    click.option(
+        "--metric",
+        type=click.Choice(["logit_diff", "log_prob", "kl"]),
+        default="logit_diff",
+        help="Logit difference of answer and foil, log-probability of the answer, or minus the KL divergence from "
+        "the full model.",
+    ),
+    click.option(
+        "--ablation",
+        type=click.Choice(["corrupted", "mean", "zero"]),
+        default="corrupted",
+        help="What an ablated node writes: its write on the corrupted prompt, its mean over the task, or zero.",
+    ),
+    options.passes("Pairs"),
+    options.memory(512),
+)
 
 
 @click.command()
-@task_options
-@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Circuit file to write.")
-@click.option("--edges", type=click.IntRange(min=1), default=100, show_default=True, help="Number of edges to select.")
+@_task_options
+@click.option("--out", required=True, type=options.FILE, help="Circuit file to write.")
+@click.option("--edges", type=options.POSITIVE, default=100, help="Number of edges to select.")
 @click.option(
     "--select",
     "selection",
     type=click.Choice(["greedy", "top"]),
     default="greedy",
-    show_default=True,
     help="greedy: from the read-out down, so that every edge leads there. top: the best edges wherever they lie.",
 )
 @click.option(
     "--method",
     type=click.Choice(["eap-ig", "eap"]),
     default="eap-ig",
-    show_default=True,
     help="Gradients averaged between ablated and clean embeddings, or taken at the clean prompt.",
 )
-@click.option("--steps", type=click.IntRange(min=1), default=5, show_default=True, help="Integration steps of eap-ig.")
+@click.option("--steps", type=options.POSITIVE, default=5, help="Integration steps of eap-ig.")
 @click.option(
     "--linearization",
     type=click.Choice(["jacobian", "frozen"]),
     default="jacobian",
-    show_default=True,
     help="frozen: attention patterns, norms and gates are held; queries and keys then carry nothing.",
 )
 @click.option(
     "--all-scores", is_flag=True, help="Write every edge of the model with its score; edges of the circuit are flagged."
 )
-@click.option("--quiet", is_flag=True, help="Print nothing.")
+@options.quiet
 def discover(
     model: str,
     task: str,
@@ -96,8 +80,6 @@ def discover(
     batch_size: int,
     memory: float,
     limit: int | None,
-    dtype: str | None,
-    device: str | None,
     **how: Any,
 ) -> None:
     """Finds the edges of a model that matter for a task, by edge attribution patching, and writes them as a circuit.
@@ -107,19 +89,18 @@ def discover(
     eics circuit draw facts.json facts.svg
     eics circuit faithfulness facts.json --model smollm2 --task facts-test
     """
-    if not out.parent.is_dir():
-        raise OptionError.of("out", "a file in a folder that exists", str(out))
+    options.check_out(out)
     from eics.circuits.formats.files import write_graph, writer_for
 
     writer = writer_for(out, None)
-    from eics.cli.terminal import console, track
+    from eics.cli.terminal import console, print_list, track
     from eics.studies.discovery.eap import How, attribute
     from eics.studies.discovery.find import found_graph
     from eics.studies.discovery.task import read_task
-    from eics.transformer.adapt import load_model
 
+    load_model = options.model_loader(how)
     chosen = How(**how)
-    loaded = load_model(model, dtype=dtype, device=device)
+    loaded = load_model(model)
     read = read_task(task, loaded, limit)
     read.check(chosen.metric, chosen.ablation)
     with track("pairs", len(read.pairs), quiet=quiet) as tick:
@@ -128,13 +109,12 @@ def discover(
     notes = write_graph(graph, out, writer.name)
     if quiet:
         return
-    from eics.cli.circuit_tables import layer_table
+    from eics.cli.tables import layer_table
 
-    screen = console()
-    circuit = graph.circuit()
-    screen.print(layer_table(circuit, f"{out}: {len(circuit.edges)} of {attribution.graph.edges} edges"))
-    best = sorted(circuit.scores.items(), key=lambda pair: -abs(pair[1]))[:5]
-    sentences = [
+    kept = graph.circuit()
+    console().print(layer_table(kept, f"{out}: {len(kept.edges)} of {attribution.graph.edges} edges"))
+    best = sorted(kept.scores.items(), key=lambda pair: -abs(pair[1]))[:5]
+    print_list(
         f"{read.name}: {len(read.pairs)} pairs; {chosen.metric} {attribution.clean:.3f} clean, "
         f"{attribution.ablated:.3f} ablated.",
         *(f"Skipped lines: {len(read.skipped)}, the first for this reason: {line}." for line in read.skipped[:1]),
@@ -142,6 +122,99 @@ def discover(
         str(dropped),
         *notes,
         "Before you score it, check that it does what the model does: eics circuit faithfulness.",
-    ]
-    for sentence in sentences:
-        screen.print(f"- {sentence}", markup=False)
+    )
+
+
+@circuit.command()
+@click.argument("file", metavar="CIRCUIT")
+@_task_options
+@click.option(
+    "--shares",
+    help="Sizes of the curve as shares of all edges, separated by commas; the file must have scores of edges outside "
+    "the circuit.  [default: those of MIB, 0.001 to 1, if the file has them]",
+)
+@click.option("--out", type=options.FILE, help="JSON file for the numbers.")
+@click.option("--picture", type=options.FILE, help="Figure of the curve: .png, .pdf or .svg.")
+@click.option("--seed", type=int, default=0, help="Seed of the bootstrap over prompts.")
+@click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON instead of a table.")
+@options.quiet
+def faithfulness(
+    file: str,
+    model: str,
+    task: str,
+    limit: int | None,
+    shares: str | None,
+    out: Path | None,
+    picture: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **how: Any,
+) -> None:
+    """Measures whether a circuit does what the model does: its metric with everything else ablated.
+
+    1 is the full model, 0 the model with everything ablated. A file with the scores of all edges (`eics discover
+    --all-scores`) gives a curve over circuit sizes and its two areas: CPR (under the curve; higher is better) and CMD
+    (between the curve and 1; lower is better).
+    """
+    options.check_picture(picture)
+    options.check_out(out)
+    from eics.circuits.load import load_graph
+    from eics.cli.terminal import console, print_list, track
+    from eics.studies.discovery.faithfulness import faithfulness as measure
+    from eics.studies.discovery.full_graph import FullGraph
+    from eics.studies.discovery.task import read_task
+
+    graph = load_graph(file)
+    loaded = options.model_loader(how)(model)
+    circuits = _circuits(graph, shares, FullGraph.of(loaded).edges)
+    read = read_task(task, loaded, limit)
+    with track("pairs", len(read.pairs), quiet=quiet) as tick:
+        result = measure(loaded, read, circuits, tick=tick, **how)
+    setting = {"circuit": file, "model": model, "task": task, "metric": how["metric"], "ablation": how["ablation"]}
+    record = json.dumps({**setting, **result.to_record()}, indent=1)
+    if out is not None:
+        out.write_text(record + "\n", encoding="utf-8")
+    if picture is not None:
+        from eics.reporting.plots import save
+        from eics.studies.discovery.figure import faithfulness_figure
+
+        save(faithfulness_figure(result, f"{file}, {task}: {how['metric']}, {how['ablation']} ablation"), picture)
+    if as_json and not quiet:
+        click.echo(record)
+    elif not quiet:
+        from eics.cli.tables import faithfulness_table
+
+        console().print(faithfulness_table(result, f"{file} on {task}, {how['ablation']} ablation"))
+        print_list(
+            f"{how['metric']}: {result.full:.3f} for the full model, {result.empty:.3f} with everything ablated; "
+            f"{result.prompts} prompts; 95% intervals over prompts.",
+            *([] if result.cpr is None else [f"CPR {result.cpr}, CMD {result.cmd}."]),
+        )
+
+
+def _circuits(graph: "CircuitGraph", shares: str | None, edges: int) -> "dict[str, Circuit]":
+    """The circuit of the file and, if it has scores of further edges, circuits of growing size."""
+    from eics.circuits.formats import cut
+    from eics.studies.discovery.faithfulness import SHARES
+
+    scored = len(graph.scores) > len(graph.kept_edges) or (graph.kept is None and len(graph.scores) > edges // 2)
+    if shares is None and not scored:
+        return {"circuit": graph.circuit()}
+    if not scored:
+        raise CircuitError(
+            f"A curve needs the scores of more edges than the circuit's {len(graph.kept_edges)}. The file has none: "
+            "write it with `eics discover --all-scores`."
+        )
+    circuits = {} if graph.kept is None else {"circuit": graph.circuit()}
+    must = "numbers above 0 and at most 1, separated by commas"
+    for share in options.numbers("shares", shares.split(","), _share, must) if shares else SHARES:
+        count = min(len(graph.scores), max(1, round(share * edges)))
+        circuits[f"top {share:.1%}"] = cut(graph, top_edges=count).circuit()
+    return circuits
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 < share <= 1:
+        raise ValueError
+    return share

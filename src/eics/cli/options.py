@@ -1,8 +1,9 @@
 """Options and checks that several commands share. Scoring options take their names and choices from `eics.Options`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,8 +11,12 @@ from eics.errors import OptionError
 from eics.linalg.memory import MEMORY_MB
 from eics.scoring.options import CHOICES, PAPER, PRESETS, Options, resolve
 
+if TYPE_CHECKING:
+    from eics.models.base import Model
+
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
+POSITIVE = click.IntRange(min=1)
 Decorator = Callable[[Any], Any]
 
 
@@ -26,31 +31,61 @@ def combine(*options: Decorator) -> Decorator:
     return declare
 
 
-model_option = click.option(
+model = click.option(
     "--model", required=True, help="Folder or hub id of a transformers model, or a name from `eics models list`."
 )
-circuit_option = click.option(
+circuit = click.option(
     "--circuit", required=True, help="Circuit file (see `eics circuit`), or the name of a bundled circuit."
 )
-tokens_option = click.option("--tokens", help="Token ids for --readout tokens, separated by commas.")
-answer_option = click.option(
+tokens = click.option("--tokens", help="Token ids for --readout tokens, separated by commas.")
+answer = click.option(
     "--answer", type=int, help="Position of the answer; negative counts from the end.  [default: last token]"
 )
-trust_option = click.option("--trust-remote-code", is_flag=True, help="Allow code that comes with a hub model to run.")
-quiet_option = click.option("--quiet", is_flag=True, help="Print nothing.")
+trust = click.option("--trust-remote-code", is_flag=True, help="Allow code that comes with a hub model to run.")
+resume = click.option("--resume", is_flag=True, help="Continue an interrupted run in --out.")
+quiet = click.option("--quiet", is_flag=True, help="Print nothing.")
 
 
-def pass_options(what: str = "Prompts") -> Decorator:
+def preset(*further: str, default: str | None = "paper", text: str = "Options to start from.") -> Decorator:
+    """`--preset`: the name of a preset, or one of `further`."""
+    return click.option("--preset", type=click.Choice([*PRESETS, *further]), default=default, help=text)
+
+
+def memory(default: float) -> Decorator:
+    """`--memory` of the commands that do not take it from `scoring`."""
+    return click.option("--memory", type=float, default=default, help="Megabytes for the largest temporary blocks.")
+
+
+def passes(what: str = "Prompts") -> Decorator:
     """How the model runs: `--dtype`, `--device` and `--batch-size`, which counts `what`."""
     return combine(
         click.option(
             "--dtype", type=click.Choice(["float32", "float64", "bfloat16"]), help="Of the model.  [default: float32]"
         ),
         click.option("--device", help="Of the model, as torch names it.  [default: cpu]"),
-        click.option(
-            "--batch-size", type=click.IntRange(min=1), default=8, show_default=True, help=f"{what} per forward pass."
-        ),
+        click.option("--batch-size", type=POSITIVE, default=8, help=f"{what} per forward pass."),
     )
+
+
+def model_loader(given: dict[str, Any]) -> "Callable[[str], Model]":
+    """Loads models as `passes` and `trust` say; takes their values, except the batch size, out of `given`."""
+    from eics.transformer.adapt import load_model
+
+    extra: dict[str, Any] = {"trust_remote_code": True} if given.pop("trust_remote_code", False) else {}
+    return partial(load_model, dtype=given.pop("dtype", None), device=given.pop("device", None), **extra)
+
+
+def numbers(option: str, parts: Sequence[str], kind: Callable[[str], Any], must: str) -> list[Any]:
+    """The parts of a list separated by commas, as `kind`, which raises `ValueError` for what they must not be."""
+    try:
+        return [kind(part) for part in parts]
+    except ValueError:
+        raise OptionError.of(option, must, ",".join(parts)) from None
+
+
+def token_ids(text: str | None) -> list[int] | None:
+    """The token ids that `tokens` gives."""
+    return None if text is None else numbers("tokens", text.split(","), int, "token ids separated by commas")
 
 
 def check_out(path: Path | None, option: str = "out") -> None:
@@ -94,17 +129,15 @@ def _alpha(context: click.Context, parameter: click.Parameter, value: str | None
         raise click.BadParameter(f"must be a number > 0, or 'auto'. Got {value!r}.") from None
 
 
-def scoring_options(command: Any) -> Any:
+def scoring(command: Any) -> Any:
     """Declares every option of `eics.Options` under the same name; the preset fills in those that are not given."""
     alpha = "Signal-to-noise scale > 0, or 'auto': calibrated on the given prompts.  [preset: 1.0]"
     target = "With --alpha auto: median macro EI to reach, in nats per read-out dimension."
-    memory = "Megabytes that one temporary block may take before work is cut into chunks."
+    block = "Megabytes that one temporary block may take before work is cut into chunks."
     return combine(
         click.option("--alpha", callback=_alpha, metavar="NUMBER|auto", help=alpha),
         click.option("--target", type=float, help=f"{target}  [preset: {PAPER.target:.4f}]"),
-        click.option(
-            "--memory", type=float, help=f"{memory}  [default: {MEMORY_MB}, on a GPU an eighth of its memory]"
-        ),
+        click.option("--memory", type=float, help=f"{block}  [default: {MEMORY_MB}, on a GPU an eighth of its memory]"),
         *(
             click.option(f"--{name}", type=click.Choice(CHOICES[name]), help=_with_presets(name, text))
             for name, text in _CHOICES_HELP.items()
@@ -126,7 +159,10 @@ def _with_presets(name: str, text: str) -> str:
 
 
 def chosen_options(preset: str, given: dict[str, Any]) -> dict[str, Options]:
-    """The configurations to score, by preset name; the preset fills in options that are None."""
-    chosen = {name: value for name, value in given.items() if value is not None}
+    """The configurations to score, by preset name; the preset fills in options that are None.
+
+    Values in `given` that are no options of scoring are left alone.
+    """
+    chosen = {name: given[name] for name in PAPER if given.get(name) is not None}
     names = list(PRESETS) if preset == "both" else [preset]
     return {name: resolve(name, chosen) for name in names}

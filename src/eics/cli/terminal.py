@@ -1,6 +1,6 @@
 """How commands print: colour and progress bars on a terminal, plain text elsewhere."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ def console(*, stderr: bool = False) -> "Console":
     return Console(stderr=stderr, highlight=False)
 
 
-def print_list(sentences: Iterable[str]) -> None:
+def print_list(*sentences: str) -> None:
     """Prints each sentence as an item of a list; brackets in it are text, not markup."""
     screen = console()
     for sentence in sentences:

@@ -4,17 +4,12 @@ from pathlib import Path
 
 import click
 
+from eics.cli import options
+
 
 @click.command()
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    required=True,
-    help="Folder to write figures and numbers to.",
-)
-@click.option(
-    "--seeds", type=click.IntRange(min=2), default=100, show_default=True, help="Random circuits to average over."
-)
+@click.option("--out", type=options.FOLDER, required=True, help="Folder to write figures and numbers to.")
+@click.option("--seeds", type=click.IntRange(min=2), default=100, help="Random circuits to average over.")
 @click.option(
     "--noisy-edge",
     "noisy",
@@ -22,7 +17,7 @@ import click
     metavar="EDGE",
     help="Edge with additive noise in the protocol, such as 'n3->n5'; repeatable.  [default: n3->n5, n5->n6]",
 )
-@click.option("--quiet", is_flag=True, help="No progress bar, no summary.")
+@options.quiet
 def toy(out: Path, seeds: int, noisy: tuple[str, ...], quiet: bool) -> None:
     """Reproduces the paper's six-node sanity check: figure and numbers.
 
@@ -30,7 +25,7 @@ def toy(out: Path, seeds: int, noisy: tuple[str, ...], quiet: bool) -> None:
     general code), toy-protocol.* (additive noise on chosen edges, with baselines), and toy-circuit.safetensors, an
     explicit circuit to try `eics score` on.
     """
-    from eics.cli.terminal import console, track
+    from eics.cli.terminal import console, print_list, track
     from eics.studies.toy.experiment import STEPS, run_toy
     from eics.studies.toy.protocol import NOISY, check_noisy
 
@@ -47,6 +42,5 @@ def toy(out: Path, seeds: int, noisy: tuple[str, ...], quiet: bool) -> None:
     screen.print(curve_table(result.paper))
     for title, sentences in result.sentences().items():
         screen.print(f"\n[bold]{title}[/bold] ({seeds} seeds)")
-        for sentence in sentences:
-            screen.print(f"- {sentence}", markup=False)
+        print_list(*sentences)
     screen.print(f"\nWritten to {out}/: {', '.join(path.name for path in written)}", markup=False)

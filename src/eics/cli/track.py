@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from eics.cli import options
 from eics.errors import OptionError
 
 if TYPE_CHECKING:
@@ -13,9 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--model", required=True, help="Folder or hub id of a transformers model, or a name from `eics models list`."
-)
+@options.model
 @click.option("--task", "tasks", multiple=True, required=True, help="Task, as for `eics discover`; repeatable.")
 @click.option(
     "--circuit", "circuits", multiple=True, required=True, help="Its circuit: one for each --task, in the same order."
@@ -27,65 +26,27 @@ if TYPE_CHECKING:
     help="Tasks whose prompts give the means for mean ablation and for the propagated run, one for each --task.  "
     "[default: the task itself]",
 )
+@click.option("--out", required=True, type=options.FOLDER, help="Folder for rows, findings, page and figure.")
+@click.option("--prompts", type=click.IntRange(min=8), default=32, help="Use the first N prompts of each task.")
 @click.option(
-    "--out",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for rows, findings, page and figure.",
+    "--family-prompts", type=options.POSITIVE, default=8, help="Compare all circuits on the first N of these prompts."
 )
 @click.option(
-    "--prompts", type=click.IntRange(min=8), default=32, show_default=True, help="Use the first N prompts of each task."
+    "--perturbed", type=click.IntRange(min=0), default=8, help="Circuits with 10% to 90% of their edges replaced."
 )
-@click.option(
-    "--family-prompts",
-    type=click.IntRange(min=1),
-    default=8,
-    show_default=True,
-    help="Compare all circuits on the first N of these prompts.",
-)
-@click.option(
-    "--perturbed",
-    type=click.IntRange(min=0),
-    default=8,
-    show_default=True,
-    help="Circuits with 10% to 90% of their edges replaced.",
-)
-@click.option(
-    "--controls", type=click.IntRange(min=1), default=3, show_default=True, help="Rewired circuits, and random ones."
-)
+@click.option("--controls", type=options.POSITIVE, default=3, help="Rewired circuits, and random ones.")
 @click.option(
     "--all-eics", is_flag=True, help="Compute EICS for every circuit, not only the given one; takes much longer."
 )
 @click.option(
-    "--metric",
-    type=click.Choice(["logit_diff", "log_prob"]),
-    default="logit_diff",
-    show_default=True,
-    help="Metric of faithfulness.",
+    "--metric", type=click.Choice(["logit_diff", "log_prob"]), default="logit_diff", help="Metric of faithfulness."
 )
-@click.option(
-    "--batch-size", type=click.IntRange(min=1), default=8, show_default=True, help="Prompts per forward pass."
-)
-@click.option("--memory", type=float, default=512, show_default=True, help="Megabytes for the largest blocks.")
-@click.option(
-    "--dtype", type=click.Choice(["float32", "float64", "bfloat16"]), help="Precision of the model.  [default: float32]"
-)
-@click.option("--device", help="Device of the model, as torch names it.  [default: cpu]")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed for circuits, probes and resampling.")
-@click.option("--resume", is_flag=True, help="Continue an interrupted run in --out.")
-@click.option("--quiet", is_flag=True, help="Print nothing.")
-def track(
-    model: str,
-    out: Path,
-    batch_size: int,
-    memory: float,
-    dtype: str | None,
-    device: str | None,
-    seed: int,
-    resume: bool,
-    quiet: bool,
-    **given: Any,
-) -> None:
+@options.memory(512)
+@options.passes()
+@click.option("--seed", type=int, default=0, help="Seed for circuits, probes and resampling.")
+@options.resume
+@options.quiet
+def track(model: str, out: Path, quiet: bool, **given: Any) -> None:
     """Do the scores track what ablation says about a circuit? And what does each cost?
 
     Over prompts with the circuit fixed, and over circuits of one size with the prompt fixed: rank correlations of all
@@ -96,31 +57,28 @@ def track(
     \b
     eics track --model smollm2 --task facts --circuit facts --task ioi --circuit ioi --out tracking
     """
-    check_counts(given["tasks"], given["circuits"], given["references"])
-    from eics.cli.terminal import console
+    _check_counts(given["tasks"], given["circuits"], given["references"])
+    from eics.cli.terminal import console, print_list
     from eics.cli.terminal import track as progress
     from eics.studies.tracking.run import track as run
-    from eics.transformer.adapt import load_model
 
-    loaded = load_model(model, dtype=dtype, device=device)
-    subjects = _subjects(loaded, given, seed)
+    loaded = options.model_loader(given)(model)
+    subjects = _subjects(loaded, given)
     setup = {
         "model": model,
         **{f"task {s.task.name}": _describe(s, name) for s, name in zip(subjects, given["circuits"], strict=True)},
         "metric of faithfulness": given["metric"],
-        "seed": seed,
+        "seed": given["seed"],
     }
-    how: dict[str, Any] = {"batch_size": batch_size, "memory": memory, "seed": seed, "resume": resume}
+    how = {name: given[name] for name in ("batch_size", "memory", "seed", "resume")}
     with progress("rows", sum(subject.rows for subject in subjects), quiet=quiet) as tick:
         page = run(loaded, subjects, setup, out, tick=tick, **how)
     if not quiet:
-        screen = console()
-        for line in page.split("\n\n")[2].split("\n"):  # the verdict
-            screen.print(line, markup=False)
-        screen.print(f"- Full results: {out / 'track.md'}, {out / 'track.png'}, {out / 'rows.parquet'}.", markup=False)
+        console().print(page.split("\n\n")[2], markup=False)  # the verdict
+        print_list(f"Full results: {out / 'track.md'}, {out / 'track.png'}, {out / 'rows.parquet'}.")
 
 
-def check_counts(tasks: Sequence[str], circuits: Sequence[str], references: Sequence[str]) -> None:
+def _check_counts(tasks: Sequence[str], circuits: Sequence[str], references: Sequence[str]) -> None:
     """Requires one circuit, and one reference or none, for each task, and no task twice."""
     if len(circuits) != len(tasks):
         raise OptionError(f"--circuit must be given once for each --task. Got {len(circuits)} for {len(tasks)}.")
@@ -130,7 +88,7 @@ def check_counts(tasks: Sequence[str], circuits: Sequence[str], references: Sequ
         raise OptionError(f"Every --task must be given once. Got {', '.join(tasks)}.")
 
 
-def _subjects(model: Any, given: dict[str, Any], seed: int) -> "list[Subject]":
+def _subjects(model: Any, given: dict[str, Any]) -> "list[Subject]":
     from eics.circuits.load import load_circuit
     from eics.studies.discovery.full_graph import FullGraph
     from eics.studies.discovery.task import read_task
@@ -144,9 +102,8 @@ def _subjects(model: Any, given: dict[str, Any], seed: int) -> "list[Subject]":
         circuit = load_circuit(name)
         model.check_circuit(circuit)
         own = read_task(task, model, given["prompts"])
-        members = family(
-            circuit, FullGraph.of(model), perturbed=given["perturbed"], controls=given["controls"], seed=seed
-        )
+        sizes = {name: given[name] for name in ("perturbed", "controls", "seed")}
+        members = family(circuit, FullGraph.of(model), **sizes)
         reference_task = own if reference == task else read_task(reference, model)
         how = {name: given[name] for name in ("metric", "family_prompts", "all_eics")}
         subjects.append(Subject(own, members, reference_task, **how))
