@@ -170,10 +170,16 @@ def broken(change) -> dict:
     ("change", "says"),
     [
         (lambda g: g["nodes"]["a0.h1"].update(in_graph=False), "input->a0.h1<q> is in the graph and node a0.h1 is not"),
-        (lambda g: g["edges"].update({"a7.h0->logits": {"score": 0, "in_graph": True}}), "Got 'a7.h0'"),
+        (
+            lambda g: g["edges"].update({"a7.h0->logits": {"score": 0, "in_graph": True}}),
+            "Node a7.h0 must lie in the model's layers 0 to 1",
+        ),
         (lambda g: g["edges"].update({"foo->logits": {"score": 0, "in_graph": True}}), "Got 'foo'"),
         (lambda g: g["edges"].update({"foo": {"score": 0, "in_graph": True}}), "Got 'foo'"),
-        (lambda g: g["nodes"].update({"a9.h9": {"in_graph": False}}), "Got 'a9.h9'"),
+        (
+            lambda g: g["nodes"].update({"a9.h9": {"in_graph": False}}),
+            "Node a9.h9 must lie in the model's layers 0 to 1",
+        ),
         (lambda g: g["edges"]["m0->m1"].update(score="high"), "m0->m1 must be a finite number"),
         (lambda g: g["edges"]["m0->m1"].update(score=float("nan")), "m0->m1 must be a finite number"),
         (lambda g: g["edges"]["m0->m1"].update(in_graph="yes"), "Edge m0->m1 has 'yes'"),

@@ -7,7 +7,7 @@ import torch
 from click.testing import CliRunner
 
 from eics.circuits.formats import read_graph
-from eics.circuits.formats.registry import WRITERS
+from eics.circuits.formats.files import WRITERS
 from eics.cli import main
 from eics.cli.circuit import FORMATS
 from support.circuit_files import eap, write_json

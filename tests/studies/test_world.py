@@ -19,7 +19,7 @@ import world_people
 from eics.circuits.load import load_graph
 from eics.cli import main
 from eics.errors import OptionError
-from eics.models.download.worlds import bundled_model, bundled_models, manifest
+from eics.models.download.sources import bundled_model, bundled_models, manifest
 from eics.models.prompts import read_prompts, tokenize
 from eics.studies.discovery.faithfulness import faithfulness
 from eics.studies.discovery.task import read_task

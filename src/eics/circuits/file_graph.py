@@ -17,7 +17,7 @@ from eics.errors import CircuitError
 
 @dataclass(frozen=True)
 class ModelShape:
-    """The shape of the transformer that a file is about; `d_model` is None if the file does not say."""
+    """The shape of a transformer; `d_model` is None if a file does not say."""
 
     n_layers: int
     n_heads: int
@@ -25,17 +25,14 @@ class ModelShape:
     d_model: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("n_layers", "n_heads"):
-            self._check_count(name, getattr(self, name))
-        if self.d_model is not None:
-            self._check_count("d_model", self.d_model)
+        for name in ("n_layers", "n_heads", "d_model"):
+            value = getattr(self, name)
+            if name == "d_model" and value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise CircuitError(f"The model's {name} must be a whole number >= 1. Got {value!r}.")
         if not isinstance(self.parallel_attn_mlp, bool):
             raise CircuitError(f"The model's parallel_attn_mlp must be true or false. Got {self.parallel_attn_mlp!r}.")
-
-    @staticmethod
-    def _check_count(name: str, value: object) -> None:
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise CircuitError(f"The model's {name} must be a whole number >= 1. Got {value!r}.")
 
     @classmethod
     def smallest(cls, nodes: Iterable[str]) -> "ModelShape | None":
@@ -50,18 +47,27 @@ class ModelShape:
     def check_node(self, name: str) -> None:
         """Refuses a node that a model of this shape does not have."""
         node = Node.parse(name)
-        inside = (node.layer or 0) < self.n_layers and (node.head or 0) < self.n_heads
-        if node.kind is Kind.OTHER or not inside:
-            raise CircuitError(
-                f"Nodes must be input, a<layer>.h<head>, m<layer> or logits of a model with {self.n_layers} layers and "
-                f"{self.n_heads} heads. Got {name!r}."
-            )
+        if node.kind is Kind.OTHER:
+            raise CircuitError(f"Nodes of a model are input, a<layer>.h<head>, m<layer>, logits. Got {name!r}.")
+        for what, index, count in (("layers", node.layer, self.n_layers), ("heads", node.head, self.n_heads)):
+            if index is not None and index >= count:
+                raise CircuitError(f"Node {name} must lie in the model's {what} 0 to {count - 1}.")
 
-    def check_edge(self, edge: Edge) -> None:
-        """Refuses an edge from a head into the MLP of its layer if the two run in parallel."""
-        source, target = Node.parse(edge.source), Node.parse(edge.target)
-        if self.parallel_attn_mlp and source.layer is not None and source.layer == target.layer:
-            raise CircuitError(f"Edge {edge} must exist in the model: its attention and MLP run in parallel.")
+    def is_parallel(self, edge: Edge) -> bool:
+        """Whether the edge joins a head and the MLP of its layer, which do not read each other in this model."""
+        layer = Node.parse(edge.source).layer
+        return self.parallel_attn_mlp and layer is not None and layer == Node.parse(edge.target).layer
+
+    def check(self, nodes: Iterable[str], edges: Iterable[Edge]) -> None:
+        """Refuses nodes and edges that a model of this shape does not have."""
+        for name in nodes:
+            self.check_node(name)
+        for edge in edges:
+            if self.is_parallel(edge):
+                raise CircuitError(
+                    f"Edge {edge} must exist in the model: its attention and MLP run in parallel, so {edge.target} "
+                    f"does not read {edge.source}. Remove the edge."
+                )
 
 
 @dataclass(frozen=True)
@@ -106,16 +112,10 @@ class CircuitGraph:
         for owner, attributes in (*self.node_attributes.items(), *self.edge_attributes.items()):
             if not isinstance(attributes, dict):
                 raise CircuitError(f"The attributes of {owner!s} must be an object. Got {str(attributes)[:40]!r}.")
-        self._check_nodes()
-
-    def _check_nodes(self) -> None:
         for name in self.node_attributes:
             Node.parse(name)
         if self.shape is not None:
-            for name in {*self.nodes, *self.node_attributes}:
-                self.shape.check_node(name)
-            for edge in self.edges:
-                self.shape.check_edge(edge)
+            self.shape.check({*self.nodes, *self.node_attributes}, self.edges)
 
     @classmethod
     def of(cls, circuit: Circuit) -> "CircuitGraph":

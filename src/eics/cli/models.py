@@ -12,8 +12,7 @@ def models() -> None:
 def list_models() -> None:
     """Lists bundled, fetched and fetchable models."""
     from eics.models.download.fetch import fetched
-    from eics.models.download.sources import SOURCES
-    from eics.models.download.worlds import bundled_models
+    from eics.models.download.sources import SOURCES, bundled_models
 
     for name, source in SOURCES.items():
         folder = fetched(name)

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from eics.circuits.graph import Circuit, Kind, Node
-from eics.errors import CircuitError
+from eics.circuits.file_graph import ModelShape
+from eics.circuits.graph import Circuit
 from eics.models.families.adapter import Adapter
 from eics.models.spec import Transformer
 
@@ -46,27 +46,12 @@ class Model:
         """The number of tokens in the vocabulary."""
         return self.transformer.unembed.shape[0]
 
-    def check_node(self, name: str) -> None:
-        """Refuses a node that the model does not have."""
-        blocks, node = self.transformer.blocks, Node.parse(name)
-        if node.kind is Kind.OTHER:
-            raise CircuitError(f"Nodes of a model are input, a<layer>.h<head>, m<layer>, logits. Got {name!r}.")
-        if node.layer is not None and node.layer >= len(blocks):
-            raise CircuitError(f"Node {name} must lie in the model's layers 0 to {len(blocks) - 1}.")
-        if node.head is not None and node.head >= blocks[node.layer or 0].attention.heads:
-            heads = blocks[node.layer or 0].attention.heads
-            raise CircuitError(f"Node {name} must be one of the layer's heads 0 to {heads - 1}.")
+    @cached_property
+    def shape(self) -> ModelShape:
+        """The numbers of layers and heads, and whether attention and MLP of a layer run in parallel."""
+        blocks = self.transformer.blocks
+        return ModelShape(len(blocks), blocks[0].attention.heads, blocks[0].parallel, self.transformer.width)
 
     def check_circuit(self, circuit: Circuit) -> None:
         """Refuses a circuit with nodes or edges that the model does not have."""
-        blocks = self.transformer.blocks
-        for name in circuit.order:
-            self.check_node(name)
-        for edge in circuit.edges:
-            source, target = Node.parse(edge.source), Node.parse(edge.target)
-            same = source.layer == target.layer and target.kind is Kind.MLP and source.kind is Kind.HEAD
-            if same and blocks[target.layer or 0].parallel:
-                raise CircuitError(
-                    f"Edge {edge} must exist in the model: its attention and MLP run in parallel, so {edge.target} "
-                    f"does not read {edge.source}. Remove the edge."
-                )
+        self.shape.check(circuit.order, circuit.edges)

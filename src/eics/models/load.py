@@ -48,8 +48,7 @@ def _no_progress_bars() -> Iterator[None]:
 def _resolve(path: str | Path) -> str | Path:
     """The folder of a bundled or fetched model if this is its name; any other path or hub id unchanged."""
     from eics.models.download.fetch import fetched
-    from eics.models.download.sources import SOURCES
-    from eics.models.download.worlds import bundled_model
+    from eics.models.download.sources import SOURCES, bundled_model
 
     if Path(path).exists():
         return path

@@ -43,11 +43,6 @@ def is_single(prompts: Any) -> bool:
     )
 
 
-def bundled_prompts() -> list[str]:
-    """Names of the labelled prompts that come with the package."""
-    return bundled("prompts", ".jsonl")
-
-
 def read_lines(path: str | Path, folder: str, what: str) -> Iterator[tuple[int, str]]:
     """The non-empty lines of a file of JSON lines, each with its number from 1.
 
@@ -69,7 +64,7 @@ def read_lines(path: str | Path, folder: str, what: str) -> Iterator[tuple[int, 
 def read_prompts(path: str | Path) -> list[Prompt]:
     """Prompts from JSON lines: `{"prompt": "..."}` or `{"tokens": [1, 2, 3]}`; perhaps `id`, `answer`, `label`.
 
-    `path` is a file, or the name of labelled prompts that come with the package (`bundled_prompts`).
+    `path` is a file, or the name of labelled prompts that come with the package.
     """
     prompts: list[Prompt] = []
     for number, line in read_lines(path, "prompts", "prompts"):

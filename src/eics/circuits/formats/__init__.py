@@ -1,6 +1,6 @@
 """Circuits on disk: one small module for each file format; every format is read into a `CircuitGraph`.
 
-Start with `files.py`; `seam.py` says what a format's module offers, `registry.py` lists them.
+Start with `files.py`, which lists them; `Reader` and `Writer` in `content.py` say what a format's module offers.
 """
 
 from eics.circuits.cuts import Dropped, cut, prune

@@ -7,54 +7,40 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from eics.circuits.file_graph import CircuitGraph
-from eics.circuits.formats.content import Content
+from eics.circuits.formats.content import Reader, What
 from eics.circuits.formats.hooks import Hook, edge_between, last_layer, parse_hook
 from eics.circuits.formats.safe_pickle import Inert
-from eics.circuits.formats.seam import Reader
 from eics.circuits.formats.shared import EMBEDDINGS, Merged
 from eics.circuits.graph import Node
 from eics.errors import CircuitError
 
 FLAGS, EFFECTS = "acdc-pth", "acdc-edges"
-_Key = tuple[str, int | None, str, int | None]  # receiver, its head, sender, its head
 
 
 class _Row(NamedTuple):
-    key: _Key
+    written: str  # the edge with both hooks and heads, as errors show it
+    readout_layer: int | None  # L if the receiver is `blocks.L.hook_resid_post`
     sender: Hook
     receiver: Hook
     effect: float | None
     flag: bool
 
 
-def matches_flags(content: Content) -> bool:
-    """A dict whose keys are such quadruples."""
-    value = content.value
-    return content.what in ("torch", "pickle") and isinstance(value, dict) and _is_key(next(iter(value), None))
-
-
-def matches_effects(content: Content) -> bool:
-    """A list of (quadruple, effect)."""
-    value = content.value
-    first = value[0] if content.what in ("torch", "pickle") and isinstance(value, list) and value else None
-    return isinstance(first, tuple | list) and len(first) == 2 and _is_key(first[0])
-
-
-def read_flags(content: Content) -> CircuitGraph:
+def read_flags(value: Any) -> CircuitGraph:
     """Reads every edge in the file, and which of them are kept."""
     rows = []
-    for key, flag in content.value.items():
-        if not isinstance(flag, bool):
-            raise CircuitError(f"must map each edge to true or false. {_shown(key)} has {str(flag)[:40]!r}.")
+    for key, flag in value.items():
         rows.append(_row(key, None, flag))
+        if not isinstance(flag, bool):
+            raise CircuitError(f"must map each edge to true or false. {rows[-1].written} has {str(flag)[:40]!r}.")
     return _graph(rows, FLAGS)
 
 
-def read_effects(content: Content) -> CircuitGraph:
+def read_effects(value: Any) -> CircuitGraph:
     """Reads effects as scores; every edge in such a file is in the circuit."""
     rows = []
-    for index, item in enumerate(content.value):
-        if not isinstance(item, tuple | list) or len(item) != 2:
+    for index, item in enumerate(value):
+        if not _is_item(item):
             raise CircuitError(f"must be a list of (edge, effect). Item {index} is {str(item)[:80]!r}.")
         key, effect = item
         if effect is not None and (isinstance(effect, bool) or not isinstance(effect, int | float)):
@@ -68,11 +54,11 @@ def _graph(rows: list[_Row], format: str) -> CircuitGraph:
     closed = {(row.receiver.node, row.sender.port or row.receiver.port) for row in inside if not row.flag}
     merged, seen, cut_off = Merged(), set(), 0
     for row in rows:
-        edge = edge_between(row.sender, row.receiver, _written(row.key))
+        edge = edge_between(row.sender, row.receiver, row.written)
         if edge is not None:
-            if row.key in seen:
-                raise CircuitError(f"must give each edge once. {_written(row.key)} came twice: remove one of them.")
-            seen.add(row.key)
+            if row.written in seen:
+                raise CircuitError(f"must give each edge once. {row.written} came twice: remove one of them.")
+            seen.add(row.written)
         is_closed = edge is not None and (edge.target, edge.port) in closed
         cut_off += row.flag and is_closed
         merged.add(edge, row.effect, row.flag and not is_closed)
@@ -86,10 +72,15 @@ def _graph(rows: list[_Row], format: str) -> CircuitGraph:
 
 def _row(key: Any, effect: float | None, flag: bool) -> _Row:
     if not _is_key(key):
-        raise CircuitError(f"must name edges by (receiver, index, sender, index). Got {_shown(key)}.")
+        raise CircuitError(f"must name edges by (receiver, index, sender, index). Got {repr(key)[:80]}.")
     receiver, receiver_head, sender, sender_head = key[0], _head(key[1]), key[2], _head(key[3])
+    written = f"{sender}[{sender_head}]->{receiver}[{receiver_head}]"
     hooks = parse_hook(sender, sender_head), parse_hook(receiver, receiver_head)
-    return _Row((receiver, receiver_head, sender, sender_head), *hooks, effect, flag)
+    return _Row(written, last_layer(receiver), *hooks, effect, flag)
+
+
+def _is_item(item: Any) -> bool:
+    return isinstance(item, tuple | list) and len(item) == 2
 
 
 def _is_key(key: Any) -> bool:
@@ -111,7 +102,7 @@ def _head(index: Any) -> int | None:
 
 def _check_readout(rows: Iterable[_Row], nodes: Iterable[str]) -> None:
     """`blocks.L.hook_resid_post` is the read-out only if L is the last layer."""
-    ends = {layer for row in rows if (layer := last_layer(row.key[0])) is not None}
+    ends = {row.readout_layer for row in rows if row.readout_layer is not None}
     layers = [layer for name in nodes if (layer := Node.parse(name).layer) is not None]
     if len(ends) > 1 or (ends and max(layers, default=0) > min(ends)):
         raise CircuitError(
@@ -119,14 +110,12 @@ def _check_readout(rows: Iterable[_Row], nodes: Iterable[str]) -> None:
         )
 
 
-def _shown(key: Any) -> str:
-    return _written((key[0], _head(key[1]), key[2], _head(key[3]))) if _is_key(key) else repr(key)[:80]
-
-
-def _written(key: _Key) -> str:
-    receiver, receiver_head, sender, sender_head = key
-    return f"{sender}[{sender_head}]->{receiver}[{receiver_head}]"
-
-
-FLAGS_READER = Reader(FLAGS, "ACDC .pth", matches_flags, read_flags)
-EFFECTS_READER = Reader(EFFECTS, "ACDC edges.pkl", matches_effects, read_effects)
+_BINARY: tuple[What, ...] = ("torch", "pickle")
+FLAGS_READER = Reader("ACDC .pth", _BINARY, dict, lambda value: _is_key(next(iter(value), None)), read_flags)
+EFFECTS_READER = Reader(
+    "ACDC edges.pkl",
+    _BINARY,
+    list,
+    lambda value: bool(value) and _is_item(value[0]) and _is_key(value[0][0]),
+    read_effects,
+)

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from eics.circuits.file_graph import CircuitGraph, ModelShape
-from eics.circuits.formats.content import Content
+from eics.circuits.formats.content import Reader
 from eics.circuits.formats.hooks import last_layer, parse_hook
-from eics.circuits.formats.seam import Reader
-from eics.circuits.graph import Edge, Node
+from eics.circuits.graph import Edge, Kind, Node
 from eics.circuits.names import shorten
 from eics.errors import CircuitError
 
@@ -22,18 +21,9 @@ _BY_HEAD = re.compile(r"blocks\.\d+\.hook_(q_input|k_input|v_input|attn_in)")
 _ONE_HEAD = re.compile(r"A(?P<layer>\d+)\.(?P<head>\d+)(\.[QKV])?")
 
 
-def matches(content: Content) -> bool:
-    """A dict of tensors by such names, perhaps inside dicts of tasks and algorithms."""
-    return (
-        content.what in ("pickle", "torch")
-        and isinstance(content.value, dict)
-        and _is_scores(_innermost(content.value))
-    )
-
-
-def read(content: Content) -> CircuitGraph:
+def read(value: Any) -> CircuitGraph:
     """Reads the scores of all edges; the file marks none as kept."""
-    tables = {name: tensor.double() for name, tensor in _single_table(content.value).items()}
+    tables = {name: tensor.double() for name, tensor in _single_table(value).items()}
     plan = _plan(tables)
     scores: dict[Edge, float] = {}
     for name, tensor in tables.items():
@@ -106,8 +96,9 @@ def _plan(tables: dict[str, Any]) -> _Plan:
         raise CircuitError("must score the read-out: 'Resid End' or blocks.<last>.hook_resid_post. It does not.")
     by_position = tables[end].dim() == 2
     heads = max(map(_heads, tables, tables.values(), [by_position] * len(tables)))
-    layers = 1 + max(layer for name in tables if (layer := _layer(name)) is not None)
-    mlp = {Node.parse(node).layer: name for name in tables if (node := parse_hook(name, 0).node).startswith("m")}
+    nodes = {name: Node.parse(parse_hook(name, 0).node) for name in tables}
+    layers = 1 + max((last_layer(name) or node.layer or 0) for name, node in nodes.items())
+    mlp = {node.layer: name for name, node in nodes.items() if node.kind is Kind.MLP}
     parallel = bool(mlp) and tables[mlp[min(mlp, key=lambda layer: layer or 0)]].shape[-1] == 1
     columns = 1 + layers * (heads + bool(mlp))
     # checked before any list of that length is built: names can claim any number of layers
@@ -126,12 +117,6 @@ def _heads(name: str, tensor: Any, by_position: bool) -> int:
     return tensor.shape[-2] if _BY_HEAD.fullmatch(name) and not one_head else 1
 
 
-def _layer(name: str) -> int | None:
-    if (layer := last_layer(name)) is not None:
-        return layer
-    return Node.parse(parse_hook(name, 0).node).layer
-
-
 def _rows(name: str, tensor: Any, plan: _Plan) -> list[list[float]]:
     """A row of scores for each head of the destination, or a single row."""
     if plan.by_position:
@@ -145,4 +130,4 @@ def _rows(name: str, tensor: Any, plan: _Plan) -> list[list[float]]:
     return rows
 
 
-READER = Reader(NAME, "auto-circuit .pkl", matches, read)
+READER = Reader("auto-circuit .pkl", ("pickle", "torch"), dict, lambda value: _is_scores(_innermost(value)), read)

@@ -6,8 +6,7 @@ It is projected onto our nodes as Neuronpedia's graphs are (`neuronpedia.py`).
 from typing import Any
 
 from eics.circuits.file_graph import CircuitGraph
-from eics.circuits.formats.content import Content
-from eics.circuits.formats.seam import Reader
+from eics.circuits.formats.content import Reader
 from eics.circuits.formats.shared import FEATURES
 from eics.circuits.graph import Edge
 from eics.errors import CircuitError
@@ -15,18 +14,10 @@ from eics.errors import CircuitError
 NAME = "circuit-tracer-pt"
 
 
-def matches(content: Content) -> bool:
-    """A torch archive with an adjacency matrix and active features."""
-    value = content.value
-    keys = {"adjacency_matrix", "active_features", "input_tokens"}
-    return content.what == "torch" and isinstance(value, dict) and keys <= value.keys()
-
-
-def read(content: Content) -> CircuitGraph:
+def read(value: Any) -> CircuitGraph:
     """Reads the matrix, targets by sources: features, then errors by layer, tokens, logits."""
     import torch
 
-    value = content.value
     matrix, groups, layers, features = _layout(value)
     names = [*(f"m{layer}" for layer in range(layers)), "input", "logits"]
     # sums over rows, then over columns, by node: never a second matrix of full size in double precision
@@ -106,4 +97,5 @@ def _logit_count(value: dict[str, Any]) -> int:
     return len(targets)
 
 
-READER = Reader(NAME, "circuit-tracer .pt", matches, read)
+_KEYS = {"adjacency_matrix", "active_features", "input_tokens"}
+READER = Reader("circuit-tracer .pt", ("torch",), dict, lambda value: value.keys() >= _KEYS, read)

@@ -1,11 +1,16 @@
-"""A file's content, recognised by what it is, not by its name: JSON, XML, text, a torch archive or a pickle."""
+"""A file's content, recognised by what it is, not by its name: JSON, XML, text, a torch archive or a pickle.
+
+`Reader` and `Writer` are what the module of a format offers.
+"""
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from eics.circuits.file_graph import CircuitGraph
 from eics.circuits.formats.safe_pickle import is_torch, load_pickle, load_torch
 from eics.errors import CircuitError
 
@@ -21,6 +26,34 @@ class Content:
 
     what: What
     value: Any
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads one format; `about` names it in messages.
+
+    The format is recognised by what the file is (`whats`), by the type of its value, and by what `matches` sees in it.
+    """
+
+    about: str
+    whats: tuple[What, ...]
+    type: type
+    matches: Callable[[Any], bool]
+    read: Callable[[Any], CircuitGraph]
+
+    def recognises(self, content: Content) -> bool:
+        """Whether the content is in this format."""
+        return content.what in self.whats and isinstance(content.value, self.type) and self.matches(content.value)
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes one format: `write` returns the text, and sentences about what the format cannot hold."""
+
+    name: str
+    about: str
+    suffixes: tuple[str, ...]
+    write: Callable[[CircuitGraph], tuple[str, tuple[str, ...]]]
 
 
 def read_content(path: Path) -> Content:
@@ -70,9 +103,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     unique = dict(pairs)
     if len(unique) != len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise CircuitError(f"must give each key of a JSON object once. {_short(twice)} came twice: remove one of them.")
+        raise CircuitError(f"must give each key of a JSON object once. {twice[:60]!r} came twice: remove one of them.")
     return unique
-
-
-def _short(name: str) -> str:
-    return repr(name if len(name) <= 60 else name[:60] + "...")

@@ -1,7 +1,7 @@
 """Writes DOT for graphviz: the kept edges, layers from bottom to top, wider lines for larger scores."""
 
 from eics.circuits.file_graph import CircuitGraph
-from eics.circuits.formats.seam import Writer
+from eics.circuits.formats.content import Writer
 from eics.circuits.graph import Kind, Node
 
 NAME = "dot"

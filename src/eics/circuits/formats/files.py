@@ -1,16 +1,31 @@
-"""Reading and writing circuit files of every format."""
+"""Reading and writing circuit files of every format. A new format is a new module, listed here."""
 
 from dataclasses import replace
 from pathlib import Path
 
 from eics.circuits.file_graph import CircuitGraph
-from eics.circuits.formats.content import Content, read_content
-from eics.circuits.formats.mib import circuit_in
-from eics.circuits.formats.registry import READERS, WRITERS
-from eics.circuits.formats.seam import Writer
+from eics.circuits.formats import acdc, auto_circuit, circuit_tracer, dot, eap, graphml, neuronpedia, own, pairs, table
+from eics.circuits.formats.content import Content, Reader, Writer, read_content
 from eics.circuits.names import shorten
 from eics.errors import CircuitError, OptionError
 
+READERS: tuple[Reader, ...] = (
+    own.READER,
+    eap.JSON_READER,
+    neuronpedia.READER,
+    pairs.EDGE_PRUNING_READER,
+    graphml.READER,
+    table.READER,
+    eap.PT_READER,
+    circuit_tracer.READER,
+    acdc.FLAGS_READER,
+    acdc.EFFECTS_READER,
+    pairs.INTERPBENCH_READER,
+    auto_circuit.READER,
+)
+WRITERS: dict[str, Writer] = {
+    module.WRITER.name: module.WRITER for module in (own, eap, neuronpedia, table, graphml, dot)
+}
 _MANY = 2000  # this many scored edges are more likely a whole model than a circuit
 
 
@@ -23,7 +38,7 @@ def read_graph(path: str | Path) -> CircuitGraph:
     file = path
     try:
         if path.is_dir():
-            file = circuit_in(path)
+            file = _circuit_in(path)
         graph = _parse(read_content(file))
     except CircuitError as error:
         raise CircuitError(f"The circuit file {str(file)!r} {_sentence(str(error))}") from None
@@ -41,7 +56,7 @@ def write_graph(graph: CircuitGraph, path: str | Path, format: str | None = None
     Args:
         graph: what to write.
         path: where to write; its ending chooses the format unless `format` does.
-        format: one of `eics.circuits.formats.registry.WRITERS`.
+        format: one of `WRITERS`.
     """
     text, notes = writer_for(path, format).write(graph)
     Path(path).write_text(text, encoding="utf-8", newline="")
@@ -62,10 +77,21 @@ def writer_for(path: str | Path, format: str | None = None) -> Writer:
     raise OptionError(f"The file name must end in {endings}, or a format must be named. Got {str(path)!r}.")
 
 
+def _circuit_in(folder: Path) -> Path:
+    """The only circuit file in a folder, such as a MIB submission; if there are several, an error lists them."""
+    files = sorted(path for path in folder.rglob("*") if path.suffix in (".json", ".pt") and path.is_file())
+    if not files:
+        raise CircuitError("must be a folder with a circuit file (.json or .pt). It has none.")
+    if len(files) > 1:
+        names = shorten((path.relative_to(folder).as_posix() for path in files), limit=12)
+        raise CircuitError(f"holds several circuits: {names}. Name one of these files.")
+    return files[0]
+
+
 def _parse(content: Content) -> CircuitGraph:
     for reader in READERS:
-        if reader.matches(content):
-            return reader.read(content)
+        if reader.recognises(content):
+            return reader.read(content.value)
     formats = "; ".join(reader.about for reader in READERS)
     raise CircuitError(f"must be in a known format: {formats}. It is {_described(content)}.")
 

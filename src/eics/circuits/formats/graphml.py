@@ -6,11 +6,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from eics.circuits.file_graph import CircuitGraph, ModelShape
-from eics.circuits.formats.content import Content
-from eics.circuits.formats.jsonsafe import json_safe, scalars
-from eics.circuits.formats.seam import Reader, Writer
-from eics.circuits.formats.shared import kept_by_flags
-from eics.circuits.formats.table import lost
+from eics.circuits.formats.content import Reader, Writer
+from eics.circuits.formats.shared import json_safe, kept_by_flags, scalars
 from eics.circuits.graph import Edge
 from eics.errors import CircuitError
 
@@ -22,25 +19,22 @@ _READ: dict[str, Any] = {"boolean": lambda text: {"true": True, "1": True, "fals
 _READ |= {"int": int, "long": int, "float": float, "double": float, "string": str}
 
 
-def matches(content: Content) -> bool:
-    """XML with a graphml element near its beginning."""
-    return content.what == "xml" and "<graphml" in content.value[:4096]
-
-
-def read(content: Content) -> CircuitGraph:
+def read(value: Any) -> CircuitGraph:
     """Reads a directed graph; refuses a document type or entities before parsing, since they can grow without bound."""
-    if re.search(r"<!\s*(DOCTYPE|ENTITY)", content.value, re.IGNORECASE):
+    if re.search(r"<!\s*(DOCTYPE|ENTITY)", value, re.IGNORECASE):
         raise CircuitError("must be GraphML without a document type or entities. Remove them.")
     try:
-        root = ElementTree.fromstring(content.value)
+        root = ElementTree.fromstring(value)
     except (ElementTree.ParseError, ValueError) as error:
         raise CircuitError(f"must be XML: {error}.") from None
-    graphs = [child for child in root if _tag(child) == "graph"]
+    graphs = root.findall("{*}graph")
     if len(graphs) != 1:
         raise CircuitError(f"must hold one graph. Got {len(graphs)}.")
     if graphs[0].get("edgedefault") == "undirected" or any(e.get("directed") == "false" for e in graphs[0]):
         raise CircuitError("must hold a directed graph. Its edges have no direction.")
-    keys = {key.get("id", ""): (key.get("attr.name", ""), key.get("attr.type", "string")) for key in _all(root, "key")}
+    keys = {
+        key.get("id", ""): (key.get("attr.name", ""), key.get("attr.type", "string")) for key in root.iterfind("{*}key")
+    }
     return _graph(graphs[0], keys)
 
 
@@ -67,9 +61,9 @@ def write(graph: CircuitGraph) -> tuple[str, tuple[str, ...]]:
         ElementTree.SubElement(root, "key", {"id": key, "for": owner, "attr.name": name, "attr.type": kind})
     root.append(body)
     ElementTree.indent(root, " ")
-    notes = lost(graph, "GraphML", edges_only=False)
-    if any(scalars(values) != values for values in graph.node_attributes.values()):
-        notes += ("GraphML has no place for lists among attributes of nodes: left out.",)
+    attributes = (*graph.edge_attributes.values(), *graph.node_attributes.values())
+    lists = any(scalars(values) != values for values in attributes)
+    notes = ("GraphML has no place for lists among attributes: left out.",) if lists else ()
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n", notes
 
 
@@ -93,12 +87,12 @@ def _add_data(
 
 def _graph(element: ElementTree.Element, keys: dict[str, tuple[str, str]]) -> CircuitGraph:
     nodes = {}
-    for node in _all(element, "node"):
+    for node in element.iterfind("{*}node"):
         name = node.get("id", "")
         if name in nodes:
             raise CircuitError(f"must give each node once. {name!r} came twice.")
         nodes[name] = _data(node, keys, f"node {name!r}")
-    edges = [_edge(edge, keys, nodes, index) for index, edge in enumerate(_all(element, "edge"))]
+    edges = [_edge(edge, keys, nodes, index) for index, edge in enumerate(element.iterfind("{*}edge"))]
     flags = {edge: values.pop("in_graph") for edge, values in edges if "in_graph" in values}
     scores = {edge: values.pop("score") for edge, values in edges if "score" in values}
     more = _more(_data(element, keys, "the graph").get("eics"))
@@ -132,15 +126,12 @@ def _edge(
 
 def _data(element: ElementTree.Element, keys: dict[str, tuple[str, str]], where: str) -> dict[str, Any]:
     values = {}
-    for data in element:
-        if _tag(data) == "data":
-            name, kind = keys.get(data.get("key", ""), (data.get("key", ""), "string"))
-            try:
-                values[name] = _READ[kind](data.text or "")
-            except (KeyError, ValueError):
-                raise CircuitError(
-                    f"must have a {kind} as {name} of {where}. Got {(data.text or '')[:40]!r}."
-                ) from None
+    for data in element.iterfind("{*}data"):
+        name, kind = keys.get(data.get("key", ""), (data.get("key", ""), "string"))
+        try:
+            values[name] = _READ[kind](data.text or "")
+        except (KeyError, ValueError):
+            raise CircuitError(f"must have a {kind} as {name} of {where}. Got {(data.text or '')[:40]!r}.") from None
     return values
 
 
@@ -162,13 +153,5 @@ def _clean(text: str) -> str:
     return text
 
 
-def _all(element: ElementTree.Element, tag: str) -> list[ElementTree.Element]:
-    return [child for child in element if _tag(child) == tag]
-
-
-def _tag(element: ElementTree.Element) -> str:
-    return str(element.tag).rsplit("}", 1)[-1]
-
-
-READER = Reader(NAME, "GraphML", matches, read)
+READER = Reader("GraphML", ("xml",), str, lambda text: "<graphml" in text[:4096], read)
 WRITER = Writer(NAME, "GraphML", (".graphml", ".xml"), write)

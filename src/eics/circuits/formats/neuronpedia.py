@@ -14,10 +14,8 @@ from collections import Counter
 from typing import Any
 
 from eics.circuits.file_graph import CircuitGraph
-from eics.circuits.formats.content import Content
-from eics.circuits.formats.jsonsafe import json_safe
-from eics.circuits.formats.seam import Reader, Writer
-from eics.circuits.formats.shared import FEATURES, Merged, dict_at
+from eics.circuits.formats.content import Reader, Writer
+from eics.circuits.formats.shared import FEATURES, Merged, dict_at, json_safe
 from eics.circuits.graph import Edge, Kind, Node
 from eics.errors import CircuitError
 
@@ -28,16 +26,8 @@ _METADATA = {"slug": "eics", "scan": "eics", "transcoder_list": [], "prompt_toke
 _QPARAMS = {"pinnedIds": [], "supernodes": [], "linkType": "both", "clickedId": "", "sg_pos": ""}
 
 
-def matches(content: Content) -> bool:
-    """JSON with lists of nodes and links."""
-    value = content.value
-    is_object = content.what == "json" and isinstance(value, dict)
-    return is_object and all(isinstance(value.get(key), list) for key in ("nodes", "links"))
-
-
-def read(content: Content) -> CircuitGraph:
+def read(value: Any) -> CircuitGraph:
     """Reads nodes by (feature_type, layer, feature, ctx_idx), since ids are not unique in older files."""
-    value = content.value
     by_id, records = _by_id(value["nodes"])
     weights = [_weight(link, index, by_id) for index, link in enumerate(value["links"])]
     repeated = Counter((link["source"], link["target"]) for link in value["links"])
@@ -251,5 +241,11 @@ def _lost(graph: CircuitGraph, fine: bool) -> list[str]:
     return notes
 
 
-READER = Reader(NAME, "Neuronpedia or circuit-tracer JSON (nodes, links)", matches, read)
+READER = Reader(
+    "Neuronpedia or circuit-tracer JSON (nodes, links)",
+    ("json",),
+    dict,
+    lambda value: all(isinstance(value.get(key), list) for key in ("nodes", "links")),
+    read,
+)
 WRITER = Writer(NAME, "Neuronpedia's graph JSON", (), write)

@@ -10,10 +10,10 @@ import json
 from typing import Any
 
 from eics.circuits.file_graph import CircuitGraph, ModelShape
-from eics.circuits.formats.content import Content
-from eics.circuits.formats.jsonsafe import json_safe
-from eics.circuits.formats.seam import Reader, Writer
-from eics.circuits.graph import Edge, EdgeLike
+from eics.circuits.formats.content import Reader, Writer
+from eics.circuits.formats.shared import json_safe
+from eics.circuits.graph import Edge
+from eics.circuits.names import EdgeLike, as_edge
 from eics.errors import CircuitError
 
 FORMAT = "eics-circuit"
@@ -22,14 +22,8 @@ _KEYS = ("format", "version", "edges", "positions")
 _MORE = ("scores", "left_out", "shape", "nodes", "edge_attributes", "metadata")
 
 
-def matches(content: Content) -> bool:
-    """JSON with our format's name."""
-    return content.what == "json" and isinstance(content.value, dict) and content.value.get("format") == FORMAT
-
-
-def read(content: Content) -> CircuitGraph:
+def read(value: Any) -> CircuitGraph:
     """Reads either version; unknown keys become metadata."""
-    value = content.value
     version = value.get("version")
     if isinstance(version, bool) or version not in VERSIONS:
         raise CircuitError(f"must have format {FORMAT!r}, version 1 or 2. Got version {version!r}.")
@@ -74,7 +68,7 @@ def write(graph: CircuitGraph) -> tuple[str, tuple[str, ...]]:
 def _edge(edge: EdgeLike, index: int) -> Edge:
     """An edge given as text, or as a list of source, target and perhaps a port."""
     try:
-        return Edge(*edge) if isinstance(edge, list) and len(edge) in (2, 3) else Edge.parse(edge)  # type: ignore[arg-type]
+        return as_edge(edge)
     except CircuitError as error:
         raise CircuitError(f"has a bad edge at edges[{index}]. {error}") from None
 
@@ -110,5 +104,5 @@ def _shape(sizes: Any) -> ModelShape | None:
     return ModelShape(**sizes)
 
 
-READER = Reader(FORMAT, "JSON with format 'eics-circuit'", matches, read)
+READER = Reader("JSON with format 'eics-circuit'", ("json",), dict, lambda value: value.get("format") == FORMAT, read)
 WRITER = Writer(FORMAT, "our own JSON", (".json",), write)

@@ -11,6 +11,7 @@ import re
 import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from eics.errors import CircuitError
@@ -154,18 +155,15 @@ def _tensors(value: Any, depth: int = 0) -> Iterator[Any]:
             yield from _tensors(part, depth + 1)
 
 
-class _refusing:
+@contextmanager
+def _refusing(what: str) -> Iterator[None]:
     """Turns any error that a broken stream causes in the parsers into one line."""
-
-    def __init__(self, what: str) -> None:
-        self.what = what
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, CircuitError):
-            if match := _UNSUPPORTED.search(str(error)):
-                raise _forbidden(match[1]) from None
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise CircuitError(f"must be a whole {self.what} that holds data only: {reason[:200]}.") from None
+    try:
+        yield
+    except CircuitError:
+        raise
+    except Exception as error:
+        if match := _UNSUPPORTED.search(str(error)):
+            raise _forbidden(match[1]) from None
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CircuitError(f"must be a whole {what} that holds data only: {reason[:200]}.") from None

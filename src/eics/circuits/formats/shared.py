@@ -1,8 +1,9 @@
-"""Pieces that several formats share: merging edges of a finer graph, lists of pairs, flags, optional objects."""
+"""Pieces that several formats share: merging edges of a finer graph, flags, optional objects, values for JSON."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from math import isfinite
+from typing import Any
 
 from eics.circuits.graph import Edge
 from eics.errors import CircuitError
@@ -48,24 +49,6 @@ class Merged:
         return tuple(notes)
 
 
-def is_pair(value: object) -> TypeGuard[tuple[str, str]]:
-    """Whether this is a pair of names."""
-    return isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(name, str) for name in value)
-
-
-def pairs_of(items: Iterable[object]) -> Iterator[tuple[int, str, str]]:
-    """Index, source and target of each item of a list of pairs; refuses other items and repeated pairs."""
-    seen: set[tuple[str, str]] = set()
-    for index, item in enumerate(items):
-        if not is_pair(item):
-            raise CircuitError(f"must be a list of [from, to]. Item {index} is {str(item)[:80]!r}.")
-        source, target = item
-        if (source, target) in seen:
-            raise CircuitError(f"must give each edge once. Item {index} gives {source} to {target} again: remove it.")
-        seen.add((source, target))
-        yield index, source, target
-
-
 def kept_by_flags(edges: Collection[Edge], flags: Mapping[Edge, bool]) -> frozenset[Edge] | None:
     """The edges whose `in_graph` is true, or None if the file has no flags; refuses flags on only some edges."""
     if not flags:
@@ -80,3 +63,19 @@ def dict_at(value: Mapping[str, Any], key: str) -> dict[str, Any]:
     """The object under a key, or an empty one."""
     inner = value.get(key)
     return inner if isinstance(inner, dict) else {}
+
+
+def json_safe(value: Any) -> Any:
+    """The value with null for NaN and infinities, which Python writes but JSON does not allow."""
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: json_safe(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_safe(part) for part in value]
+    return value
+
+
+def scalars(attributes: dict[str, Any]) -> dict[str, Any]:
+    """The attributes that fit into a cell: text, numbers, true and false."""
+    return {key: value for key, value in attributes.items() if isinstance(value, str | int | float | bool)}

@@ -12,10 +12,8 @@ import json
 from typing import Any
 
 from eics.circuits.file_graph import CircuitGraph
-from eics.circuits.formats.content import Content
-from eics.circuits.formats.jsonsafe import scalars
-from eics.circuits.formats.seam import Reader, Writer
-from eics.circuits.formats.shared import kept_by_flags
+from eics.circuits.formats.content import Reader, Writer
+from eics.circuits.formats.shared import kept_by_flags, scalars
 from eics.circuits.graph import Edge
 from eics.errors import CircuitError
 
@@ -25,17 +23,15 @@ _OWN = ("edge", "source", "target", "port", "score", "in_graph")
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
-def matches(content: Content) -> bool:
-    """Text whose first line names the columns of an edge list."""
-    if content.what != "text":
-        return False
-    header = set(_header(content.value))
+def matches(text: str) -> bool:
+    """Whether the first line names the columns of an edge list."""
+    header = set(_header(text))
     return {"source", "target"} <= header or "edge" in header
 
 
-def read(content: Content) -> CircuitGraph:
+def read(value: Any) -> CircuitGraph:
     """Reads line by line; errors name the line."""
-    names = _header(content.value)
+    names = _header(value)
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise CircuitError(f"must name each column once. {twice!r} came twice.")
     edges: list[Edge] = []
@@ -43,16 +39,21 @@ def read(content: Content) -> CircuitGraph:
     flags: dict[Edge, bool] = {}
     attributes: dict[Edge, dict[str, Any]] = {}
     try:
-        reader = csv.reader(io.StringIO(content.value, newline=""), delimiter=_delimiter(content.value), strict=True)
+        reader = csv.reader(io.StringIO(value, newline=""), delimiter=_delimiter(value), strict=True)
         next(reader)
         for cells in reader:
             if cells:
                 edge, row = _row(names, cells, reader.line_num)
                 edges.append(edge)
-                if row.get("score"):
-                    scores[edge] = _number(row["score"], reader.line_num)
-                if row.get("in_graph"):
-                    flags[edge] = _flag(row["in_graph"], reader.line_num)
+                if text := row.get("score"):
+                    try:
+                        scores[edge] = float(text)
+                    except ValueError:
+                        raise _wrong("numbers as scores", text, reader.line_num) from None
+                if text := row.get("in_graph"):
+                    if text.lower() not in _FLAGS:
+                        raise _wrong("true or false as in_graph", text, reader.line_num)
+                    flags[edge] = _FLAGS[text.lower()]
                 if more := {name: _cell(text) for name, text in row.items() if name not in _OWN and text}:
                     attributes[edge] = more
     except csv.Error as error:
@@ -77,20 +78,19 @@ def write(graph: CircuitGraph) -> tuple[str, tuple[str, ...]]:
             cells.append("true" if edge in graph.kept else "false")
         row = attributes[edge]
         writer.writerow([*cells, *(_text(row[name]) if name in row else "" for name in more)])
-    return out.getvalue(), lost(graph, "A CSV edge list", edges_only=True)
+    return out.getvalue(), _lost(graph)
 
 
-def lost(graph: CircuitGraph, format: str, *, edges_only: bool) -> tuple[str, ...]:
-    """A sentence about what a simpler format leaves out; with `edges_only`, all that does not belong to an edge."""
+def _lost(graph: CircuitGraph) -> tuple[str, ...]:
     parts = {
-        "positions": graph.positions and edges_only,
-        "the model's shape": graph.shape and edges_only,
-        "attributes of nodes": graph.node_attributes and edges_only,
-        "metadata": graph.metadata and edges_only,
+        "positions": graph.positions,
+        "the model's shape": graph.shape,
+        "attributes of nodes": graph.node_attributes,
+        "metadata": graph.metadata,
         "lists among attributes": any(scalars(values) != values for values in graph.edge_attributes.values()),
     }
     missing = [name for name, present in parts.items() if present]
-    return (f"{format} has no place for {', '.join(missing)}: left out.",) if missing else ()
+    return (f"A CSV edge list has no place for {', '.join(missing)}: left out.",) if missing else ()
 
 
 def _first_line(text: str) -> str:
@@ -122,17 +122,8 @@ def _row(names: list[str], cells: list[str], line: int) -> tuple[Edge, dict[str,
         raise CircuitError(f"has a bad edge in line {line}. {error}") from None
 
 
-def _number(text: str, line: int) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise CircuitError(f"must have numbers as scores. Line {line} has {text[:40]!r}.") from None
-
-
-def _flag(text: str, line: int) -> bool:
-    if text.lower() not in _FLAGS:
-        raise CircuitError(f"must have true or false as in_graph. Line {line} has {text[:40]!r}.")
-    return _FLAGS[text.lower()]
+def _wrong(expected: str, text: str, line: int) -> CircuitError:
+    return CircuitError(f"must have {expected}. Line {line} has {text[:40]!r}.")
 
 
 def _cell(text: str) -> Any:
@@ -150,5 +141,5 @@ def _text(value: Any) -> str:
     return json.dumps(value)
 
 
-READER = Reader(NAME, "CSV with columns source and target", matches, read)
+READER = Reader("CSV with columns source and target", ("text",), str, matches, read)
 WRITER = Writer(NAME, "CSV edge list", (".csv",), write)

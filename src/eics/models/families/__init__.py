@@ -1,4 +1,4 @@
-"""One adapter for each family: the only files that know a family's module names.
+"""One adapter for each family: the only code that knows a family's module names.
 
-`adapter.py` is the base class, `weights.py` the shared pieces, `registry.py` the list of families.
+`adapter.py` is the base class, `weights.py` the shared pieces, `registry.py` the families.
 """

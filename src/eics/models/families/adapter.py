@@ -11,8 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from eics.models.families.activations import activation
-from eics.models.families.weights import Linear, gated_mlp, linear, output_heads, rms_norm, separate_heads
+from eics.models.families.weights import Linear, activation, gated_mlp, linear, output_heads, rms_norm, separate_heads
 from eics.models.spec import MLP, Attention, Block, Norm, Transformer
 
 
@@ -110,29 +109,26 @@ class Adapter:
 
     def sites(self, layer: Any) -> Sites:
         """The modules of a layer on which a forward pass has its hooks."""
-        names = self.modules
+        names, post_norm = self.modules, self.modules.attention_post_norm
+        same = ("attention_norm", "attention", "out_proj", "mlp_norm")
         return Sites(
-            attention_norm=attrgetter(names.attention_norm)(layer),
-            attention=attrgetter(names.attention)(layer),
-            out_proj=attrgetter(names.out_proj)(layer),
-            mlp_norm=attrgetter(names.mlp_norm)(layer),
+            **{name: attrgetter(getattr(names, name))(layer) for name in same},
             mlp_write=attrgetter(names.mlp_post_norm or names.mlp)(layer),
-            attention_post_norm=attrgetter(names.attention_post_norm)(layer) if names.attention_post_norm else None,
+            attention_post_norm=attrgetter(post_norm)(layer) if post_norm else None,
         )
-
-    def block(self, model: Any, layer: Any) -> Block:
-        """A layer's weights."""
-        return Block(self._attention(model.config, layer), self._mlp(model.config, layer), self.parallel(layer))
 
     def transformer(self, model: Any) -> Transformer:
         """The weights of the whole model, without gradients."""
-        head = model.get_output_embeddings()
+        config, head = model.config, model.get_output_embeddings()
         whole = Transformer(
-            blocks=tuple(self.block(model, layer) for layer in self.layers(model)),
+            blocks=tuple(
+                Block(self._attention(config, layer), self._mlp(config, layer), self.parallel(layer))
+                for layer in self.layers(model)
+            ),
             final_norm=self.final_norm(model)[1],
             unembed=head.weight,
             unembed_bias=getattr(head, "bias", None),
-            logit_softcap=getattr(model.config, "final_logit_softcapping", None),
+            logit_softcap=getattr(config, "final_logit_softcapping", None),
         )
         detached: Transformer = _detached(whole)
         return detached
@@ -147,7 +143,7 @@ class Adapter:
             if hasattr(attention, name):
                 weights[name] = self.norm(getattr(attention, name))
         return Attention(
-            norm=self._norm_at(layer, self.modules.attention_norm),
+            norm=self.norm(attrgetter(self.modules.attention_norm)(layer)),
             scale=attention.scaling,
             softcap=self.softcap(config, attention),
             window=self.window(config, attention),
@@ -158,17 +154,14 @@ class Adapter:
     def _mlp(self, config: Any, layer: Any) -> MLP:
         weights: dict[str, Any] = self.mlp_weights(attrgetter(self.modules.mlp)(layer))
         return MLP(
-            norm=self._norm_at(layer, self.modules.mlp_norm),
+            norm=self.norm(attrgetter(self.modules.mlp_norm)(layer)),
             activation=activation(getattr(config, self.activation)),
             post_norm=self._post_norm_at(layer, self.modules.mlp_post_norm),
             **weights,
         )
 
-    def _norm_at(self, layer: Any, name: str) -> Norm:
-        return self.norm(attrgetter(name)(layer))
-
     def _post_norm_at(self, layer: Any, name: str | None) -> Norm | None:
-        return self._norm_at(layer, name) if name else None
+        return self.norm(attrgetter(name)(layer)) if name else None
 
 
 def _detached(spec: Any) -> Any:

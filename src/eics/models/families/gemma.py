@@ -1,4 +1,4 @@
-"""Gemma 2 and 3: post-norms on both halves of a layer, soft-caps, sliding windows, query and key norms (3)."""
+"""Gemma 2 and 3."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from eics.models.families.weights import gemma_norm
 
 
 class Gemma(Adapter):
-    """transformers' Gemma2ForCausalLM and Gemma3ForCausalLM."""
+    """Gemma 2 and 3: post-norms on both halves of a layer, soft-caps, sliding windows, query and key norms (3)."""
 
     model_types = ("gemma2", "gemma3_text")
     modules = Modules(

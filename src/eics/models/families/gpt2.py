@@ -1,4 +1,4 @@
-"""GPT-2: LayerNorm, learned positions, fused projections stored transposed (Conv1D)."""
+"""GPT-2."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from eics.models.families.weights import conv1d, layer_norm, plain_mlp, stacked_
 
 
 class GPT2(Adapter):
-    """transformers' GPT2LMHeadModel."""
+    """GPT-2: LayerNorm, learned positions, fused projections stored transposed (Conv1D)."""
 
     model_types = ("gpt2",)
     modules = Modules(

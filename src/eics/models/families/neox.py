@@ -1,4 +1,4 @@
-"""GPT-NeoX and Pythia: LayerNorm, partial rotary embeddings, attention and MLP in parallel."""
+"""GPT-NeoX and Pythia."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from eics.models.families.weights import interleaved_heads, layer_norm, linear, 
 
 
 class GPTNeoX(Adapter):
-    """transformers' GPTNeoXForCausalLM."""
+    """GPT-NeoX and Pythia: LayerNorm, partial rotary embeddings, attention and MLP in parallel."""
 
     model_types = ("gpt_neox",)
     modules = Modules(

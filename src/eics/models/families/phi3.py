@@ -1,4 +1,4 @@
-"""Phi-3: Llama with fused projections and partial rotary embeddings."""
+"""Phi-3."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from eics.models.families.weights import gated_mlp, linear, stacked_heads
 
 
 class Phi3(Adapter):
-    """transformers' Phi3ForCausalLM."""
+    """Phi-3: Llama with fused projections and partial rotary embeddings."""
 
     model_types = ("phi3",)
 

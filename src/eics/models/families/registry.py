@@ -1,4 +1,4 @@
-"""The families that can be adapted."""
+"""The families that can be adapted. A new one is a new module, listed here."""
 
 from eics.errors import ModelError
 from eics.models.families.adapter import Adapter

@@ -1,15 +1,33 @@
-"""Shared pieces of the families: norms, projections and MLPs of transformers modules as fields of `models/spec.py`.
+"""Shared pieces of the families: norms, projections, MLPs and activations as fields of `models/spec.py`.
 
 Weights stay views of the model's parameters, (out, in) as in `torch.nn.Linear`. H query heads, G key/value heads, head
 width e, residual width d.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from eics.errors import EICSError
 from eics.models.spec import Norm
+
+_TANH = partial(F.gelu, approximate="tanh")
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_new": _TANH,
+    "gelu_pytorch_tanh": _TANH,
+    "gelu_fast": _TANH,
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "silu": F.silu,
+    "swish": F.silu,
+    "relu": F.relu,
+    "tanh": torch.tanh,
+}
+"""Activation functions by the names that configs use."""
 
 
 class Linear(NamedTuple):
@@ -84,6 +102,13 @@ def plain_mlp(up: Linear, down: Linear) -> dict[str, Tensor | None]:
 def gated_mlp(gate: Linear, up: Linear, down: Linear) -> dict[str, Tensor | None]:
     """`down(act(gate(n)) * up(n))`."""
     return plain_mlp(up, down) | {"w_gate": gate.weight, "b_gate": gate.bias}
+
+
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """The activation function with this name."""
+    if name not in ACTIVATIONS:
+        raise EICSError(f"The model's activation must be one of {', '.join(ACTIVATIONS)}. Got {name!r}.")
+    return ACTIVATIONS[name]
 
 
 def _heads(port: str, projection: Linear, heads: int) -> dict[str, Tensor | None]:

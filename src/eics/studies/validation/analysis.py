@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eics.circuits.formats.jsonsafe import json_safe
+from eics.circuits.formats.shared import json_safe
 from eics.studies.run_folder import Row
 from eics.studies.statistics import Flags
 from eics.studies.validation.columns import Columns, gather

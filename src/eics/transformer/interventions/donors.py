@@ -35,7 +35,7 @@ def with_writes(model: Model, rows: Rows) -> tuple[Rows, int]:
 
 
 def _bound(model: Model, intervention: Intervention) -> Intervention:
-    model.check_node(intervention.node)
+    model.shape.check_node(intervention.node)
     intervention.check_width(model.transformer.width)
     if not _needs_donor(intervention):
         return intervention

@@ -12,9 +12,10 @@ of a head is `z_h W_O^h` plus its change.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -76,6 +77,16 @@ class _Pass:
         """An output that is the node's write, with its change added."""
         return output + self.change(name, output.to(self.model.dtype)).to(output.dtype)
 
+    def on_input(self, name: str, _: Any, arguments: Any, keywords: Any) -> tuple[Any, Any]:
+        if arguments:
+            return (self.add(name, arguments[0]), *arguments[1:]), keywords
+        return arguments, {**keywords, "hidden_states": self.add(name, keywords["hidden_states"])}
+
+    def on_output(self, name: str, _: Any, __: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (self.add(name, output[0]), *output[1:])
+        return self.add(name, output)
+
 
 def _norm(x: Tensor) -> float | None:
     norm = float(torch.linalg.vector_norm(x.double()))
@@ -88,11 +99,11 @@ def _register(work: _Pass, handles: list[Any]) -> None:
     heads: dict[int, list[int]] = {}
     for node in map(Node.parse, work.by_node):
         if node.kind is Kind.INPUT:
-            handles.append(layers[0].register_forward_pre_hook(_on_input(work, node.name), with_kwargs=True))
+            handles.append(layers[0].register_forward_pre_hook(partial(work.on_input, node.name), with_kwargs=True))
         elif node.kind is Kind.MLP:
             assert node.layer is not None
             site = adapter.sites(layers[node.layer]).mlp_write
-            handles.append(site.register_forward_hook(_on_output(work, node.name)))
+            handles.append(site.register_forward_hook(partial(work.on_output, node.name)))
         else:
             assert node.layer is not None
             assert node.head is not None
@@ -106,24 +117,6 @@ def _register(work: _Pass, handles: list[Any]) -> None:
         handles.append(sites.out_proj.register_forward_hook(hook.projected, with_kwargs=True))
         if sites.attention_post_norm is not None:
             handles.append(sites.attention_post_norm.register_forward_hook(hook.normed))
-
-
-def _on_input(work: _Pass, name: str) -> Callable[..., tuple[Any, Any]]:
-    def hook(_: Any, arguments: Any, keywords: Any) -> tuple[Any, Any]:
-        if arguments:
-            return (work.add(name, arguments[0]), *arguments[1:]), keywords
-        return arguments, {**keywords, "hidden_states": work.add(name, keywords["hidden_states"])}
-
-    return hook
-
-
-def _on_output(work: _Pass, name: str) -> Callable[..., Any]:
-    def hook(_: Any, __: Any, output: Any) -> Any:
-        if isinstance(output, tuple):
-            return (work.add(name, output[0]), *output[1:])
-        return work.add(name, output)
-
-    return hook
 
 
 class _OnHeads:
