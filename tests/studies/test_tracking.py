@@ -17,7 +17,7 @@ from eics.circuits.graph import Circuit, Node
 from eics.cli import main
 from eics.errors import OptionError, RecordError
 from eics.scoring.sheaf import propagated_c_sh, sheaf_term
-from eics.studies.bench.measure import Spread
+from eics.studies.bench.measure import Spread, Timing
 from eics.studies.discovery.eap import How, attribute
 from eics.studies.discovery.faithfulness import faithfulness as mean_faithfulness
 from eics.studies.discovery.full_graph import FullGraph
@@ -27,9 +27,8 @@ from eics.studies.statistics import CorrectedInterval
 from eics.studies.tracking import run as tracking_run
 from eics.studies.tracking import words
 from eics.studies.tracking.analysis import POOLED, OverPrompts, faithfulness, over_circuits, over_prompts
-from eics.studies.tracking.costs import ABLATION, Cost, costs
 from eics.studies.tracking.families import family, perturb, random_like, rewire
-from eics.studies.tracking.measure import Subject, measure_subject, references
+from eics.studies.tracking.measure import ABLATION, Subject, costs, measure_subject, references
 from eics.studies.tracking.scores import SCORES
 from eics.transformer.forward import run
 from eics.transformer.linearize import TransformerRun
@@ -212,9 +211,9 @@ def test_a_quotient_of_noise_is_no_faithfulness():
 def test_costs_have_a_row_for_ablation_and_each_score(measured):
     model, subject, known, _ = measured
     found = costs(model, subject, known, batch_size=4, repeats=1)
-    assert [cost.name for cost in found][2:] == list(SCORES)
-    assert found[0].name == ABLATION
-    assert all(cost.ratio.median > 0 for cost in found)
+    assert [name for name, _ in found][2:] == list(SCORES)
+    assert found[0][0] == ABLATION
+    assert all(timing.ratio.median > 0 for _, timing in found)
 
 
 @pytest.fixture(scope="module")
@@ -349,7 +348,10 @@ def test_the_words_follow_the_rules():
         pooled("propagated", 0.5, 0.1),
         pooled("propagated_mean", 0.6, 0.4, less=0.3),
     ]
-    prices = [Cost(name, Spread.of([1.5 if name == ABLATION else 3.0]), 1.0, 1.0) for name in (ABLATION, *SCORES)]
+    second = Spread.of([1.0])
+    prices = [
+        (name, Timing(second, second, Spread.of([1.5 if name == ABLATION else 3.0]))) for name in (ABLATION, *SCORES)
+    ]
     lines = list(words.sentences(found, [], prices))
     assert any("under all three ablations is not compared" in line for line in lines)
     assert "C_sh by edge has one value on every prompt of a task and ranks nothing." in lines

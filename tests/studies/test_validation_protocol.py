@@ -8,12 +8,11 @@ import pytest
 from eics import OptionError
 from eics.studies.validation.analysis import LEAST_RESAMPLES, analyse
 from eics.studies.validation.columns import gather
-from eics.studies.validation.exclusions import FUNCTION_WORD, UNMATCHED, choose
 from eics.studies.validation.fitted import choose_alpha, folds, with_fitted
-from eics.studies.validation.function_words import is_function_word
 from eics.studies.validation.incremental import gains
+from eics.studies.validation.matching import is_function_word
 from eics.studies.validation.measure import ALPHAS
-from eics.studies.validation.split import by_group, stratified
+from eics.studies.validation.split import FUNCTION_WORD, UNMATCHED, by_group, choose, stratified
 from support.validation_rows import SETTINGS, made_up
 
 
@@ -97,7 +96,7 @@ def test_a_meter_of_the_predicted_token_is_unmasked(rng):
     assert gain(found, "a1_paper", "max-probability").shown
     for base in ("max-probability, norms, token", "all suspects"):
         assert not gain(found, "a1_paper", base).shown
-    assert found.comparison.suspect == "token_fitted"
+    assert found.suspect.name == "token_fitted"
     alike = found.within["predicted token"].auroc
     assert (alike["a1_paper"].value, alike["a1_paper"].low, alike["a1_paper"].high) == (0.5, 0.5, 0.5)
     assert alike["eics_well_posed"].low > 0.5
@@ -199,7 +198,7 @@ def test_groups_are_resampled_whole(rng):
     rows = [row | {"groups": {"relation": f"r{row['id'] // 8}"}, "split": "test" if row["id"] < 80 else "development"}
             for row in made_up(labels, rng)]  # fmt: skip
     found = judge(rows, group="relation")
-    assert found.comparison.clustered
+    assert found.columns.clustered
     assert found.results["group_fitted"].distinct <= 6  # test groups are unseen: one value there, one a fold
 
 

@@ -37,6 +37,16 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> s
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def markdown_list(items: Iterable[str]) -> str:
+    """A bulleted list; items are taken as Markdown."""
+    return "\n".join(f"- {item}" for item in items)
+
+
+def markdown_page(parts: Iterable[str]) -> str:
+    """Headings, paragraphs, lists and tables, separated by blank lines."""
+    return "\n\n".join(parts) + "\n"
+
+
 def escape_markdown(text: str) -> str:
     """Names and reasons come from users' files: none of them may end a cell or start markup."""
     for mark in ("\\", "|", "<", "[", "`", "*"):

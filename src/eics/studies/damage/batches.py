@@ -1,7 +1,8 @@
-"""Runs a batch of prompts: undamaged once, then under every damage of the plan; skips rows that exist already."""
+"""Runs a batch of prompts: undamaged once, then under every damage of the plan; keeps the rows, skips those it has."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,24 +10,69 @@ import torch
 from torch import Tensor
 
 from eics.circuits.graph import Circuit
-from eics.errors import PromptError
+from eics.errors import OptionError, PromptError, RecordError
 from eics.models.base import Model
 from eics.models.prompts import Prompt
 from eics.scoring.batch import score_prompts
 from eics.scoring.options import Options
 from eics.scoring.result import Score
-from eics.studies.damage.files import DamageRows
 from eics.studies.damage.measures import baselines, more_residuals, numbers_of, ranks_of
 from eics.studies.damage.plan import CIRCUIT, NONE, Damage, Plan
-from eics.studies.run_folder import Row
+from eics.studies.run_folder import Row, RunFolder
 from eics.transformer.forward import ForwardState, run
 from eics.transformer.interventions import Ablate, Intervention, Noise, Patch, Steer
 
+ROWS, RECORDS = "damage.jsonl", "undamaged.jsonl"
 UNDAMAGED = Damage(NONE, 0.0, "", NONE)
 
 Id = str | int
 Donors = Mapping[tuple[Id, str], Tensor]
 """Writes to patch in, by prompt and node."""
+
+
+class DamageRows:
+    """The rows of a run, in memory and, if it has a folder, on disk; a resumed run has its earlier rows."""
+
+    def __init__(self, path: Path | None, settings: dict[str, Any], *, resume: bool) -> None:
+        if path is None and resume:
+            raise OptionError("--resume needs --out DIR, the folder of the run to continue.")
+        self.rows: list[Row] = []
+        self._keys: set[Any] = set()
+        self.folder = None
+        if path is not None:
+            self.folder = RunFolder.open(path, settings, (ROWS, RECORDS), resume=resume)
+            self._row_file, self._records = self.folder.rows(ROWS), self.folder.rows(RECORDS)
+            self._read()
+
+    def has(self, prompt: Prompt, damage: Damage) -> bool:
+        return (prompt.id, *vars(damage).values()) in self._keys
+
+    def add(self, row: Row, scores: Sequence[Score] = ()) -> Row:
+        """Keeps a row and the full scores that belong to it; both are on disk when this returns."""
+        if self.folder is not None:
+            self._records.append(score.to_record() for score in scores)
+            self._row_file.append([row])
+        self._keep(row)
+        return row
+
+    def _keep(self, row: Row) -> None:
+        self._keys.add((row["id"], *(row[field.name] for field in fields(Damage))))
+        self.rows.append(row)
+
+    def _read(self) -> None:
+        for number, row in enumerate(self._row_file, start=1):
+            try:
+                self._keep(row)
+            except (KeyError, TypeError):
+                raise RecordError(
+                    f"Row {number} of {str(self._row_file.path)!r} must be a row of this run: remove it."
+                ) from None
+        # Records are written before their row: a run killed in between left records that will be written again.
+        records = list(self._records)
+        finished = {row["id"] for row in self.rows if row["kind"] == NONE}
+        kept = [record for record in records if record.get("id") in finished]
+        if len(kept) < len(records):
+            self._records.replace(kept)
 
 
 @dataclass
@@ -58,9 +104,9 @@ class Batches:
             (prompt, damage)
             for damage in self.plan.damages()
             for prompt in prompts
-            if not self.rows.has(prompt.id, damage.key)
+            if not self.rows.has(prompt, damage)
         ]
-        new = {prompt.id for prompt in prompts if not self.rows.has(prompt.id, UNDAMAGED.key)}
+        new = {prompt.id for prompt in prompts if not self.rows.has(prompt, UNDAMAGED)}
         unfinished = new | {prompt.id for prompt, _ in missing}
         needed = [prompt for prompt in prompts if prompt.id in unfinished]
         undamaged = {prompt.id: _Baseline() for prompt in needed}
@@ -76,21 +122,17 @@ class Batches:
     ) -> Iterator[Row]:
         possible = []
         for prompt, damage in items:
-            reason = self._obstacle(prompt, damage, undamaged[prompt.id], donors)
-            if reason is None:
-                possible.append((prompt, damage))
-            else:
-                yield self.rows.add(_failed(prompt, damage, reason))
+            try:
+                possible.append((prompt, damage, self._intervention(prompt, damage, undamaged[prompt.id], donors)))
+            except PromptError as error:
+                yield self.rows.add(_failed(prompt, damage, str(error)))
         for start in range(0, len(possible), self.batch_size):
             batch = possible[start : start + self.batch_size]
             # One prompt may appear several times in a pass, under different damage: number the runs.
-            runs = [Prompt(number, tokens=tuple(self.tokens[p.id])) for number, (p, _) in enumerate(batch)]
-            baselines_of: dict[Id, _Baseline] = {number: undamaged[p.id] for number, (p, _) in enumerate(batch)}
-            interventions = {
-                number: [self._intervention(p, damage, undamaged[p.id], donors)]
-                for number, (p, damage) in enumerate(batch)
-            }
-            for (prompt, damage), scores in zip(batch, self._score(runs, baselines_of, interventions), strict=True):
+            runs = [Prompt(number, tokens=tuple(self.tokens[p.id])) for number, (p, *_) in enumerate(batch)]
+            baselines_of: dict[Id, _Baseline] = {number: undamaged[p.id] for number, (p, *_) in enumerate(batch)}
+            interventions = {number: [intervention] for number, (*_, intervention) in enumerate(batch)}
+            for (prompt, damage, _), scores in zip(batch, self._score(runs, baselines_of, interventions), strict=True):
                 yield self.rows.add(self._row(prompt, damage, scores, undamaged[prompt.id].scores))
 
     def _score(
@@ -152,31 +194,30 @@ class Batches:
         draw = np.random.default_rng([self.plan.seed, list(self.tokens).index(id)])
         return candidates[int(draw.integers(len(candidates)))] if candidates else None
 
-    def _obstacle(self, prompt: Prompt, damage: Damage, undamaged: _Baseline, donors: Donors) -> str | None:
-        """Why this damage cannot be done to this prompt, or None."""
+    def _intervention(self, prompt: Prompt, damage: Damage, undamaged: _Baseline, donors: Donors) -> Intervention:
+        """Refuses damage that cannot be done to this prompt."""
         failures = [score.reason for score in undamaged.scores.values() if score.status == "failed"]
         if failures:
-            return f"undamaged already: {failures[0]}"
-        length = len(self.tokens[prompt.id])
-        if damage.kind == "patch" and (prompt.id, damage.node) not in donors:
-            return f"no other prompt has its {length} tokens to patch from: add one, or damage the last position only"
-        try:
-            self._intervention(prompt, damage, undamaged, donors).check_length(length)
-        except PromptError as error:
-            return str(error)
-        return None
-
-    def _intervention(self, prompt: Prompt, damage: Damage, undamaged: _Baseline, donors: Donors) -> Intervention:
+            raise PromptError(f"undamaged already: {failures[0]}")
         node, strength, at, seed = damage.node, damage.strength, self.plan.at, self.plan.seed
         norms = None if damage.like is None else undamaged.norms[damage.like]
+        length = len(self.tokens[prompt.id])
+        intervention: Intervention
         if damage.kind == "noise":
-            return Noise(node, strength, at, seed=seed, like=damage.like, norms=norms)
-        if damage.kind == "steer":
+            intervention = Noise(node, strength, at, seed=seed, like=damage.like, norms=norms)
+        elif damage.kind == "steer":
             vector = None if self.vector is None else torch.tensor(self.vector, dtype=torch.float64)
-            return Steer(node, strength, at, seed=seed, like=damage.like, norms=norms, vector=vector)
-        if damage.kind == "ablate":
-            return Ablate(node, strength, at)
-        return Patch(node, strength, at, write=donors[prompt.id, node])
+            intervention = Steer(node, strength, at, seed=seed, like=damage.like, norms=norms, vector=vector)
+        elif damage.kind == "ablate":
+            intervention = Ablate(node, strength, at)
+        elif (prompt.id, node) in donors:
+            intervention = Patch(node, strength, at, write=donors[prompt.id, node])
+        else:
+            raise PromptError(
+                f"no other prompt has its {length} tokens to patch from: add one, or damage the last position only"
+            )
+        intervention.check_length(length)
+        return intervention
 
     def _row(
         self, prompt: Prompt, damage: Damage, scores: Mapping[str, Score], undamaged: Mapping[str, Score] | None

@@ -22,7 +22,6 @@ from eics.transformer.forward import ForwardState
 
 NUMBERS = ("eics", "c_sh", "consistency", "dei", "emergence_ratio")
 RESIDUALS = ("joint", "propagated")
-BASELINES = ("max_probability", "entropy", "activation_norm")
 RANKS = tuple(f"rank_{by}{suffix}" for by in (*RESIDUALS, "edge") for suffix in ("", "_change"))
 
 
@@ -103,7 +102,7 @@ def numbers_of(scores: Mapping[str, Score]) -> dict[str, float | None]:
         numbers |= {f"{name}.{number}": getattr(score, number) for number in NUMBERS}
         numbers |= {f"{name}.{residual}": _by_node(score, residual)[0] for residual in RESIDUALS}
     of_pass = next(iter(scores.values())).diagnostics.get("pass", {})
-    return numbers | {name: of_pass.get(name) for name in (*BASELINES, "kl")}
+    return numbers | {name: of_pass.get(name) for name, _ in _OF_PASS}
 
 
 def ranks_of(node: str, scores: Mapping[str, Score], undamaged: Mapping[str, Score]) -> dict[str, float | None]:

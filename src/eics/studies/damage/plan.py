@@ -31,10 +31,6 @@ class Damage:
     place: str = CIRCUIT
     like: str | None = None
 
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return (self.kind, self.strength, self.node, self.place, self.like)
-
 
 @dataclass(frozen=True)
 class Plan:

@@ -1,5 +1,16 @@
-"""`eics.damage`: checks the options, plans the damage, runs all prompts, and summarizes the rows."""
+"""`eics.damage`: checks the options, plans the damage, runs all prompts, and summarizes the rows.
 
+| file | holds |
+|---|---|
+| `settings.json` | model, circuit, options, what is damaged; `--resume` requires the same |
+| `damage.jsonl` | one flat row per prompt and damage, including the undamaged runs (`kind` none) |
+| `undamaged.jsonl` | full records of the undamaged prompts, as `eics score` writes them |
+| `damage.parquet` | all rows again, once the run is complete |
+| `summary.json`, `damage.md` | curves, AUROCs and ranks with intervals; tables and sentences |
+| `dose-response.png`, `auroc.png` | figures |
+"""
+
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +23,11 @@ from eics.errors import OptionError, PromptError
 from eics.models.base import Model
 from eics.models.prompts import Prompt, as_prompts, is_single, tokenize
 from eics.scoring.options import PRESETS, Options, resolve
-from eics.studies.damage.batches import Batches
-from eics.studies.damage.files import DamageRows
+from eics.studies.damage.batches import Batches, DamageRows
 from eics.studies.damage.plan import Plan, check_kinds, check_strengths, choose_nodes, choose_partners
 from eics.studies.damage.summary import Summary, summarize
 from eics.studies.discovery.full_graph import FullGraph
+from eics.studies.run_folder import RunFolder, whole_file
 from eics.transformer.adapt import adapt
 from eics.transformer.attention import head_writes
 from eics.transformer.forward import run
@@ -92,8 +103,21 @@ def damage(
         for _ in batches.run(listed[start : start + batch_size]):
             tick(1, total)
     summary = summarize(rows.rows, settings)
-    rows.finish(summary)
+    if rows.folder is not None:
+        _write(rows.folder, summary)
     return summary
+
+
+def _write(folder: RunFolder, summary: Summary) -> None:
+    from eics.reporting.plots import save
+    from eics.studies.damage.figures import auroc_figure, dose_figure
+
+    folder.write_parquet("damage.parquet", [{**row, "id": json.dumps(row["id"])} for row in summary.rows])
+    folder.write("summary.json", json.dumps(summary.to_record(), indent=1, allow_nan=False) + "\n")
+    folder.write("damage.md", summary.to_markdown())
+    for name, figure in (("dose-response.png", dose_figure), ("auroc.png", auroc_figure)):
+        with whole_file(folder.path / name) as path:
+            save(figure(summary), path)
 
 
 def _configurations(preset: str, options: dict[str, Any]) -> dict[str, Options]:

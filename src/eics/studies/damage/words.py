@@ -14,7 +14,7 @@ from eics.studies.damage.measures import Measure
 from eics.studies.damage.plan import CIRCUIT, OUTSIDE
 from eics.studies.damage.summary import Point, Rank, Summary
 from eics.studies.statistics import Interval
-from eics.studies.words import enumerate_words, markdown_table
+from eics.studies.words import enumerate_words, markdown_list, markdown_page, markdown_table
 
 _Dosed = TypeVar("_Dosed", Point, Rank)
 
@@ -108,17 +108,18 @@ def _strongest(points: Sequence[_Dosed]) -> _Dosed | None:
 
 def markdown(summary: Summary) -> str:
     """The whole page."""
-    parts = [
-        "# Circuit damage",
-        "\n".join(f"- {sentence}" for sentence in sentences(summary)),
-        "## Dose and response",
-        markdown_table(_DOSE_HEADER, _dose_rows(summary)),
-        "## Rank of the damaged node",
-        markdown_table(_RANK_HEADER, _rank_rows(summary)),
-        f"95% intervals over prompts, not corrected for their number. Seed {summary.settings['damage_seed']}. "
-        "Rules: `eics.studies.damage.words`.",
-    ]
-    return "\n\n".join(parts) + "\n"
+    return markdown_page(
+        [
+            "# Circuit damage",
+            markdown_list(sentences(summary)),
+            "## Dose and response",
+            markdown_table(_DOSE_HEADER, _dose_rows(summary)),
+            "## Rank of the damaged node",
+            markdown_table(_RANK_HEADER, _rank_rows(summary)),
+            f"95% intervals over prompts, not corrected for their number. Seed {summary.settings['damage_seed']}. "
+            "Rules: `eics.studies.damage.words`.",
+        ]
+    )
 
 
 _DOSE_HEADER = (

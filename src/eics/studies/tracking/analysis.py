@@ -10,7 +10,7 @@ because the quotient would be noise.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -154,27 +154,21 @@ def _correlate_prompts(rows: Sequence[Row], other: Sequence[Row], seed: int) -> 
             kl = _column(other, f"kl_{ablation}")[usable][drawn]
             groups = _group_numbers(rows, usable)
             groups = None if groups is None else groups[drawn]
-            x = np.stack([DIRECTION[name] * _column(rows, name)[usable][drawn] for name in scores])
+            own_scores = [DIRECTION[name] * _column(rows, name)[usable][drawn] for name in scores]
+            x = np.stack([*own_scores, *(FREE[name] * y for name, y in zip(FREE, free, strict=True)), -kl])
             raw, cross = spearman(x, own_y), spearman(x, other_y)
-            samples = {
-                "raw": raw,
-                "given_free": partial_spearman(x, own_y, free, groups),
-                "given_other": partial_spearman(x, own_y, [*free, kl], groups),
-                "other": cross,
-                "less_other": raw - cross,
-            }
-            for index, name in enumerate(scores):
-                yield (ablation, target, name), count, {quantity: all_[index] for quantity, all_ in samples.items()}
-            undefined = np.full(len(drawn), np.nan)
-            for name, values in (*zip(FREE, free, strict=True), (OTHER, kl)):
-                oriented = FREE.get(name, -1.0) * values
-                raw, cross = spearman(oriented, own_y), spearman(oriented, other_y)
-                partials = {"given_free": undefined, "given_other": undefined}
-                yield (
-                    (ablation, target, name),
-                    count,
-                    {"raw": raw, **partials, "other": cross, "less_other": raw - cross},
-                )
+            given_free, given_other = np.full_like([raw, raw], np.nan)  # defined for the scores only
+            given_free[: len(scores)] = partial_spearman(x[: len(scores)], own_y, free, groups)
+            given_other[: len(scores)] = partial_spearman(x[: len(scores)], own_y, [*free, kl], groups)
+            for index, name in enumerate((*scores, *FREE, OTHER)):
+                samples = {
+                    "raw": raw[index],
+                    "given_free": given_free[index],
+                    "given_other": given_other[index],
+                    "other": cross[index],
+                    "less_other": raw[index] - cross[index],
+                }
+                yield (ablation, target, name), count, samples
 
 
 def _correlate_circuits(table: Sequence[Sequence[Row]], seed: int) -> Iterator[tuple[Key, Numbers]]:
@@ -253,10 +247,5 @@ def _group_by(rows: Sequence[Row], name: str) -> dict[str, list[Row]]:
 
 def to_record(finding: OverPrompts | OverCircuits) -> Mapping[str, object]:
     """JSON types only; an undefined correlation is None."""
-    record: dict[str, object] = {}
-    for field in fields(finding):
-        value = getattr(finding, field.name)
-        if isinstance(value, CorrectedInterval):
-            value = vars(value) if value.is_known else None
-        record[field.name] = value
-    return record
+    values = vars(finding).items()
+    return {n: (vars(v) if v.is_known else None) if isinstance(v, CorrectedInterval) else v for n, v in values}

@@ -36,12 +36,15 @@ def family(
     check_runs_by_itself(circuit)
     shares = np.linspace(0.1, 0.9, perturbed) if perturbed > 1 else [0.5] * perturbed
     made = [("discovered", "discovered", circuit)]
-    for i, share in enumerate(shares):
-        made.append((f"perturbed-{i}", "perturbed", perturb(circuit, graph, float(share), _draw(seed, 1, i))))
-    for i in range(controls):
-        made.append((f"rewired-{i}", "rewired", rewire(circuit, graph, _draw(seed, 2, i))))
-    for i in range(controls):
-        made.append((f"random-{i}", "random", random_like(circuit, graph, _draw(seed, 3, i))))
+
+    def draw(kind: int, i: int) -> np.random.Generator:
+        return np.random.default_rng([seed, kind, i])
+
+    made += [
+        (f"perturbed-{i}", "perturbed", perturb(circuit, graph, float(s), draw(1, i))) for i, s in enumerate(shares)
+    ]
+    made += [(f"rewired-{i}", "rewired", rewire(circuit, graph, draw(2, i))) for i in range(controls)]
+    made += [(f"random-{i}", "random", random_like(circuit, graph, draw(3, i))) for i in range(controls)]
     own = set(circuit.edges)
     return tuple(Member(name, kind, c, len(own & set(c.edges)) / len(own)) for name, kind, c in made)
 
@@ -151,7 +154,3 @@ def _allowed(graph: FullGraph, edge: Edge) -> bool:
     port = "q" if edge.port is None and Node.parse(edge.target).kind is Kind.HEAD else edge.port
     column, row = graph.columns.get((edge.target, port)), graph.rows.get(edge.source)
     return column is not None and row is not None and row < graph.prefix[column]
-
-
-def _draw(seed: int, *purpose: int) -> np.random.Generator:
-    return np.random.default_rng([seed, *purpose])

@@ -1,4 +1,4 @@
-"""One row per prompt and circuit: what ablation and the scores say about it, from shared passes.
+"""One row per prompt and circuit: what ablation and the scores say about it, from shared passes; and what each costs.
 
 A row has the task; the prompt's number, group, length, entropy and max-probability; the circuit's name, kind, edges and
 overlap with the discovered circuit; the task's metric for the full model and, under each ablation, for the fully
@@ -7,6 +7,7 @@ ablated model and for the circuit run by itself, with KL(full model || circuit);
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from eics.linalg.memory import memory_limit
 from eics.models.base import Model
 from eics.models.prompts import Prompt
 from eics.scoring.calibration.fit import prompt_means
+from eics.studies.bench.measure import Timing, interleaved
 from eics.studies.discovery.ablate import circuit_logits
 from eics.studies.discovery.full_graph import FullGraph
 from eics.studies.discovery.metrics import Targets, measure
@@ -24,12 +26,17 @@ from eics.studies.discovery.reference import ABLATIONS, Writes, mean_writes
 from eics.studies.discovery.task import Pair, Task, targets
 from eics.studies.run_folder import Row
 from eics.studies.tracking.families import Member
-from eics.studies.tracking.scores import CHEAP, EXPENSIVE, Scorer
+from eics.studies.tracking.scores import CHEAP, EXPENSIVE, SCORES, Scorer
 from eics.transformer.forward import ForwardState, run
 from eics.transformer.means import Means
 
 Key = tuple[str, int, str]
 """Task, prompt and circuit of a row."""
+
+Cost = tuple[str, Timing]
+"""What was timed, and its time beside that of plain forward passes, including the pass that it needs itself."""
+
+ABLATION, CORRUPTED = "ablation, mean or zero", "ablation, corrupted"
 
 LEAST = 8
 """Fewest prompts of a task for which a rank correlation over prompts is computed."""
@@ -68,8 +75,7 @@ class Subject:
     @property
     def rows(self) -> int:
         """How many rows a complete run has."""
-        family = min(self.family_prompts, len(self.task.pairs))
-        return family * len(self.members) + (len(self.task.pairs) - family) * len(self.everywhere)
+        return sum(len(members) for _, members in self.batches(1))
 
     def batches(self, size: int) -> Iterator[tuple[list[int], tuple[Member, ...]]]:
         """Prompts of similar length, with the circuits to measure on them."""
@@ -193,3 +199,48 @@ class _Work:
 
     def value(self, logits: Tensor, aims: Targets) -> Tensor:
         return measure(self.subject.metric, logits, aims)
+
+
+def costs(
+    model: Model,
+    subject: Subject,
+    references: References,
+    *,
+    batch_size: int = 8,
+    memory: float = 512,
+    repeats: int = 3,
+    budget: float = 12.0,
+) -> list[Cost]:
+    """What ablation and each score of the subject's first circuit cost, timed between forward passes on one batch.
+
+    The prompts are of medium length; `budget` is in seconds per cost.
+    """
+    ordered = sorted(subject.task.pairs, key=lambda pair: len(pair.clean))
+    start = max(0, (len(ordered) - batch_size) // 2)
+    pairs, circuit = ordered[start : start + batch_size], subject.members[0].circuit
+    prompts, corrupted = [pair.clean for pair in pairs], [pair.corrupted or () for pair in pairs]
+    longest = max(map(len, prompts))
+    ids = torch.tensor([[*tokens, *[0] * (longest - len(tokens))] for tokens in prompts], device=model.device)
+    visible = torch.tensor([[1] * len(t) + [0] * (longest - len(t)) for t in prompts], device=model.device)
+    graph = FullGraph.of(model)
+    mask = graph.mask(circuit)
+
+    def forward() -> None:
+        model.module(input_ids=ids, attention_mask=visible, use_cache=False, logits_to_keep=1)
+
+    def ablate(kind: str) -> None:
+        writes = Writes.of(run(model, corrupted)) if kind == CORRUPTED else references.writes
+        circuit_logits(run(model, prompts, logits=True), writes, graph, mask)
+
+    def score(name: str) -> None:
+        means = references.means if name == "propagated_mean" else None
+        Scorer(run(model, prompts, circuit), circuit, means)[name]
+
+    works: dict[str, Callable[[], object]] = {name: partial(ablate, name) for name in (ABLATION, CORRUPTED)}
+    works |= {name: partial(score, name) for name in SCORES}
+    with torch.no_grad(), memory_limit(memory):
+        forward()  # warm-up
+        return [
+            (name, interleaved(work, forward, model.device, repeats=repeats, budget=budget))
+            for name, work in works.items()
+        ]

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from eics.circuits.formats.shared import json_safe
 from eics.models.base import Model
 from eics.studies.run_folder import Row, RunFolder, whole_file
 from eics.studies.tracking.analysis import over_circuits, over_prompts, to_record
-from eics.studies.tracking.costs import Cost, costs
-from eics.studies.tracking.measure import Subject, measure_subject, references
+from eics.studies.tracking.measure import Cost, Subject, costs, measure_subject, references
 
 ROWS = "rows.jsonl"
 
@@ -50,7 +50,7 @@ def track(
     for subject in subjects:
         means = references(model, subject, batch_size)
         for batch in measure_subject(model, subject, means, seed=seed, tick=tick, done=done, **how):
-            file.append(map(_to_json, batch))
+            file.append(map(json_safe, batch))
             rows += batch
         timed += costs(model, subject, means, **how)
     return _finish(folder, setup, rows, timed, seed)
@@ -84,9 +84,9 @@ def _hash(pairs: Sequence[Any]) -> str:
 def _finish(folder: RunFolder, setup: Mapping[str, Any], rows: Sequence[Row], timed: Sequence[Cost], seed: int) -> str:
     from eics.reporting.plots import save
     from eics.studies.tracking.figure import tracking_figure
-    from eics.studies.tracking.page import page
+    from eics.studies.tracking.words import page
 
-    folder.write_parquet("rows.parquet", [_to_json(row) for row in rows])
+    folder.write_parquet("rows.parquet", [json_safe(row) for row in rows])
     prompts, circuits = over_prompts(rows, seed=seed), over_circuits(rows, seed=seed)
     document = {
         "format": "eics-tracking",
@@ -95,8 +95,13 @@ def _finish(folder: RunFolder, setup: Mapping[str, Any], rows: Sequence[Row], ti
         "over_prompts": [to_record(finding) for finding in prompts],
         "over_circuits": [to_record(finding) for finding in circuits],
         "costs": [
-            {"what": c.name, "forward_equivalents": c.ratio.to_json(), "seconds": c.seconds, "forward": c.forward}
-            for c in timed
+            {
+                "what": name,
+                "forward_equivalents": timing.ratio.to_json(),
+                "seconds": timing.seconds.median,
+                "forward": timing.forward.median,
+            }
+            for name, timing in timed
         ],
     }
     folder.write("track.json", json.dumps(document, allow_nan=False, indent=1) + "\n")
@@ -105,11 +110,6 @@ def _finish(folder: RunFolder, setup: Mapping[str, Any], rows: Sequence[Row], ti
     with whole_file(folder.path / "track.png") as path:
         save(tracking_figure(rows, prompts), path)
     return text
-
-
-def _to_json(row: Row) -> Row:
-    """JSON has neither nan nor infinity."""
-    return {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in row.items()}
 
 
 def _from_json(row: Row) -> Row:

@@ -1,4 +1,4 @@
-"""The verdict of a tracking run in sentences, by fixed rules.
+"""The verdict of a tracking run in sentences, by fixed rules, and the page with the tables it is based on.
 
 Pooled over tasks, with intervals corrected for the number of scores compared, a score with a target under an ablation
 
@@ -11,15 +11,21 @@ Pooled over tasks, with intervals corrected for the number of scores compared, a
 - otherwise there is *no evidence* that it tracks the target.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
+from typing import Any
 
+import numpy as np
+
+from eics.studies.bench.measure import Timing
 from eics.studies.discovery.reference import ABLATIONS
-from eics.studies.tracking.analysis import POOLED, OverCircuits, OverPrompts
-from eics.studies.tracking.costs import ABLATION, Cost
-from eics.studies.tracking.measure import LEAST
+from eics.studies.run_folder import Row
+from eics.studies.statistics import Interval
+from eics.studies.tracking.analysis import OTHER, POOLED, TARGETS, OverCircuits, OverPrompts, faithfulness
+from eics.studies.tracking.families import KINDS
+from eics.studies.tracking.measure import ABLATION, LEAST, Cost
 from eics.studies.tracking.scores import SCORES
-from eics.studies.words import capitalized, enumerate_words, plural
+from eics.studies.words import capitalized, enumerate_words, markdown_list, markdown_page, markdown_table, plural
 
 NAMES = {
     "edge": "C_sh by edge",
@@ -115,9 +121,7 @@ def _over_circuits(pooled: Sequence[OverCircuits]) -> Iterator[str]:
 
 
 def _costs(costs: Sequence[Cost]) -> Iterator[str]:
-    by_name = {
-        name: median(c.ratio.median for c in costs if c.name == name) for name in dict.fromkeys(c.name for c in costs)
-    }
+    by_name = {name: median(t.ratio.median for t in timings) for name, timings in _timings(costs).items()}
     if ABLATION not in by_name:
         return
     scores = {name: by_name[name] for name in SCORES if name in by_name}
@@ -134,6 +138,10 @@ def _costs(costs: Sequence[Cost]) -> Iterator[str]:
         yield f"Ablation is cheaper than {enumerate_words(dearer)}."
 
 
+def _timings(costs: Sequence[Cost]) -> dict[str, list[Timing]]:
+    return {name: [t for other, t in costs if other == name] for name, _ in costs}
+
+
 def _targets(findings: Sequence[OverPrompts] | Sequence[OverCircuits]) -> str:
     """The targets and ablations of some findings."""
     by_target = {t: [f.ablation for f in findings if f.target == t] for t in TARGET_NAMES}
@@ -142,3 +150,103 @@ def _targets(findings: Sequence[OverPrompts] | Sequence[OverCircuits]) -> str:
 
 def _ablations(ablations: Sequence[str]) -> str:
     return "all three ablations" if set(ablations) == set(ABLATIONS) else f"{enumerate_words(ablations)} ablation"
+
+
+def page(
+    setup: Mapping[str, Any],
+    rows: Sequence[Row],
+    prompts: Sequence[OverPrompts],
+    circuits: Sequence[OverCircuits],
+    costs: Sequence[Cost],
+) -> str:
+    """The whole page."""
+    parts = [
+        "# What the scores track",
+        markdown_list(f"{name}: {value}" for name, value in setup.items()),
+        markdown_list(sentences(prompts, circuits, costs)),
+        "Correlations are Spearman's, positive if more coherent goes with more faithful. Parentheses: 95% intervals "
+        "over resampled prompts (over circuits: prompts and circuits); the sentences above use intervals corrected for "
+        "the number of scores. *Given confounds*: partial correlation given the prompts' group, entropy and "
+        "max-probability; *and another's KL*: given also the KL divergence of a random circuit of the same size. "
+        "*Another circuit*: the correlation with that circuit's target instead.",
+        *_over_prompts_tables(prompts),
+        *_over_circuits_table(circuits),
+        *_controls_tables(rows, prompts),
+        *_costs_table(costs),
+    ]
+    return markdown_page(parts)
+
+
+def _over_prompts_tables(findings: Sequence[OverPrompts]) -> Iterator[str]:
+    yield "## Over prompts, circuit fixed"
+    tasks = [*dict.fromkeys(f.task for f in findings if f.task != POOLED), POOLED]
+    header = ("score", "ablation", "correlation", "given confounds", "and another's KL", "another circuit")
+    for target in TARGETS:
+        for task in tasks:
+            shown = [f for f in findings if (f.task, f.target, f.circuit) == (task, target, "discovered")]
+            if shown:
+                yield f"### {capitalized(TARGET_NAMES[target])}, {task} ({shown[0].prompts} prompts)"
+                yield markdown_table(header, [_prompt_line(f) for f in shown])
+
+
+def _prompt_line(finding: OverPrompts) -> tuple[str, ...]:
+    partials = (_cell(interval, undefined="-") for interval in (finding.given_free, finding.given_other))
+    name = NAMES.get(finding.score, finding.score)
+    return name, finding.ablation, _cell(finding.raw), *partials, _cell(finding.other)
+
+
+def _over_circuits_table(findings: Sequence[OverCircuits]) -> Iterator[str]:
+    if not findings:
+        return
+    yield "## Over circuits of one size, prompt fixed"
+    cells: dict[tuple[str, str, str, str], dict[str, str]] = {}
+    for f in findings:
+        key = (f.task, NAMES[f.score], TARGET_NAMES[f.target], f.ablation)
+        cells.setdefault(key, {})[f.circuits] = _cell(f.raw)
+    sizes = {f.circuits: f.members for f in findings}
+    header = [f"{label} ({count} circuits)" for label, count in sizes.items()]
+    yield markdown_table(
+        ("task", "score", "target", "ablation", *header),
+        [(*key, *(by_label.get(label, "") for label in sizes)) for key, by_label in cells.items()],
+    )
+
+
+def _controls_tables(rows: Sequence[Row], findings: Sequence[OverPrompts]) -> Iterator[str]:
+    yield "## Circuits of each kind"
+    lines = []
+    for task in dict.fromkeys(row["task"] for row in rows):
+        for kind in KINDS:
+            own = [row for row in rows if row["task"] == task and row["kind"] == kind]
+            if own:
+                overlap = f"{np.mean([row['overlap'] for row in own]):.2f}"
+                kl = [f"{median(row[f'kl_{a}'] for row in own):.2f}" for a in ABLATIONS]
+                kept = [f"{np.nanmedian(faithfulness(own, a)):.2f}" for a in ABLATIONS]
+                lines.append((task, kind, len({row["circuit"] for row in own}), own[0]["edges"], overlap, *kl, *kept))
+    names = [f"{what}, {a}" for what in ("KL", "faithfulness") for a in ABLATIONS]
+    yield "Medians over prompts."
+    yield markdown_table(("task", "kind", "circuits", "edges", "edges in common", *names), lines)
+    yield "Correlations with the KL divergence over prompts, pooled over tasks, when a control is scored and ablated:"
+    pooled = [f for f in findings if f.task == POOLED and f.target == "kl" and f.score != OTHER]
+    kinds = [kind for kind in KINDS if any(f.circuit == kind for f in pooled)]
+    cells = {(f.score, f.ablation, f.circuit): _cell(f.raw) for f in pooled}
+    keys = dict.fromkeys((score, ablation) for score, ablation, _ in cells)
+    yield markdown_table(
+        ("score", "ablation", *kinds),
+        [(NAMES[s], ablation, *(cells.get((s, ablation, kind), "-") for kind in kinds)) for s, ablation in keys],
+    )
+
+
+def _costs_table(costs: Sequence[Cost]) -> Iterator[str]:
+    if not costs:
+        return
+    yield "## Cost"
+    yield "Forward-equivalents, including each one's own forward pass: median over tasks of medians over repeated runs."
+    lines = []
+    for name, timings in _timings(costs).items():
+        spreads = [[getattr(t, quantity).median for t in timings] for quantity in ("ratio", "seconds", "forward")]
+        lines.append((NAMES.get(name, name), *(f"{median(values):.2f}" for values in spreads)))
+    yield markdown_table(("what", "forward-equivalents", "seconds per batch", "seconds of a plain pass"), lines)
+
+
+def _cell(interval: Interval, undefined: str = "none: constant") -> str:
+    return format(interval, "+.2f") if interval.is_known else undefined

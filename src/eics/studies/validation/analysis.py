@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,11 @@ import numpy as np
 
 from eics.circuits.formats.shared import json_safe
 from eics.studies.run_folder import Row
-from eics.studies.statistics import Flags
 from eics.studies.validation.columns import Columns, gather
-from eics.studies.validation.compare import Comparison, Result, compare
-from eics.studies.validation.exclusions import FAILED
+from eics.studies.validation.compare import Result, WithinGroup, compare, strongest_suspect, within_groups
 from eics.studies.validation.fitted import with_fitted
 from eics.studies.validation.incremental import Gain, gains
-from eics.studies.validation.split import check_split
-from eics.studies.validation.within_group import WithinGroup, within_groups
+from eics.studies.validation.split import FAILED, check_split
 
 LEAST_RESAMPLES = 1200
 """With fewer, no p-value could be below 0.05 after correction for all scores: B resamples show 2/B at the least."""
@@ -52,13 +49,15 @@ class Validation:
     settings: dict[str, Any]
     counts: Counts
     columns: Columns
-    comparison: Comparison
+    results: dict[str, Result]
     gains: list[Gain]
     within: dict[str, WithinGroup]
+    resamples: int
 
     @property
-    def results(self) -> dict[str, Result]:
-        return self.comparison.results
+    def suspect(self) -> Result:
+        """The self-deception baseline that was best on development."""
+        return self.results[strongest_suspect({name: result.decision for name, result in self.results.items()})]
 
     @property
     def sentences(self) -> list[str]:
@@ -74,9 +73,9 @@ class Validation:
                 "counts": asdict(self.counts),
                 "alpha": self.columns.alpha,
                 "not_compared": self.columns.missing,
-                "strongest_suspect": self.comparison.suspect,
-                "resamples": self.comparison.resamples,
-                "clustered": self.comparison.clustered,
+                "strongest_suspect": self.suspect.name,
+                "resamples": self.resamples,
+                "clustered": self.columns.clustered,
                 "scores": {name: asdict(result) for name, result in self.results.items()},
                 "gains": [asdict(gain) for gain in self.gains],
                 "within": {grouping: asdict(within) for grouping, within in self.within.items()},
@@ -105,26 +104,15 @@ def analyse(
     columns = gather(kept, group or matched, clustered=group is not None)
     check_split(columns.labels, columns.development)
     columns = with_fitted(columns, seed=seed)
-    comparison = compare(columns, resamples=resamples, seed=seed)
-    decisions = {name: result.decision for name, result in comparison.results.items()}
-    counts = replace(
-        counts,
-        development=_both_labels(columns.labels[columns.development]),
-        test=_both_labels(columns.labels[columns.test]),
-    )
-    return Validation(
-        settings,
-        counts,
-        columns,
-        comparison,
-        gains(columns, resamples=resamples, seed=seed),
-        within_groups(columns, decisions, resamples=resamples, seed=seed),
-    )
+    results = compare(columns, resamples=resamples, seed=seed)
+    added = gains(columns, resamples=resamples, seed=seed)
+    within = within_groups(columns, results, resamples=resamples, seed=seed)
+    return Validation(settings, counts, columns, results, added, within, resamples)
 
 
 def _count(rows: Iterable[Row]) -> tuple[list[Row], Counts]:
     """The rows that count, with their long lists as arrays, and the tally of all rows."""
-    kept, dropped, failure = [], Counter[str](), None
+    kept, dropped, sides, failure = [], Counter[str](), Counter[tuple[str, bool]](), None
     total = given = splits = clipped = 0
     for row in rows:
         total += 1
@@ -132,13 +120,11 @@ def _count(rows: Iterable[Row]) -> tuple[list[Row], Counts]:
             dropped[row["dropped"]] += 1
             failure = failure or (row["failed"] if row["dropped"] == FAILED else None)
             continue
+        sides[row["split"], bool(row["label"])] += 1
         given += bool(row["label_given"])
         splits += bool(row["answer_split"]) and not row["label_given"]
         clipped += bool(row["clipped"])
         lists = {name: np.asarray(row[name], np.float32) for name in ("final", "norms")}
         kept.append(row | lists)
-    return kept, Counts(total, dict(dropped), failure, given, splits, clipped, (0, 0), (0, 0))
-
-
-def _both_labels(labels: Flags) -> tuple[int, int]:
-    return int(labels.sum()), int((~labels).sum())
+    development, test = ((sides[side, True], sides[side, False]) for side in ("development", "test"))
+    return kept, Counts(total, dict(dropped), failure, given, splits, clipped, development, test)

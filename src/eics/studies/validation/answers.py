@@ -4,7 +4,7 @@ The label of a prompt is the one given with it, or else whether the model's own 
 probable next token begins an answer) or `text` (greedily generated text begins with an answer).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,7 @@ from eics.models.base import Model
 from eics.models.prompts import token_texts, tokenize
 from eics.studies.run_folder import Row
 from eics.studies.validation.data import Labelled
-from eics.studies.validation.function_words import is_function_word
-from eics.studies.validation.matching import accepted_tokens, begins_with
+from eics.studies.validation.matching import accepted_tokens, begins_with, is_function_word
 from eics.transformer.forward import ForwardState, run
 
 MATCHES = ("first-token", "text")
@@ -44,14 +43,10 @@ class Answering:
             _check_vocabulary(self.model, other)
 
 
-def answer_rows(
-    how: Answering, prompts: Sequence[Labelled], batch_size: int, tick: Callable[[int], None] = lambda _: None
-) -> Iterator[list[Row]]:
+def answer_rows(how: Answering, prompts: Sequence[Labelled], batch_size: int) -> Iterator[list[Row]]:
     """The rows of each batch, in order; the row of a prompt that cannot be run gives the reason."""
     for start in range(0, len(prompts), batch_size):
-        batch = prompts[start : start + batch_size]
-        yield _batch(how, batch)
-        tick(len(batch))
+        yield _batch(how, prompts[start : start + batch_size])
 
 
 def _batch(how: Answering, batch: Sequence[Labelled]) -> list[Row]:
@@ -107,10 +102,12 @@ def _measured(how: Answering, runnable: Sequence[Runnable], state: ForwardState)
             "predicted_text": predicted_texts[0] if predicted_texts else None,
             "generated": texts[index],
             "label": _label(item, predicted, accepted, texts[index], how.model),
-            "function_word": _function_word(item, predicted_texts),
+            "function_word": any(
+                map(is_function_word, [*(predicted_texts or ()), *(a for a in item.answers if isinstance(a, str))])
+            ),
             "final": [float(f"{number:.7g}") for number in finals[index].tolist()],
         }
-        yield row | _confidence(logs[index]) | _conformity(logs[index], accepted) | of_ensemble[index]
+        yield row | _confidence(logs[index], accepted) | of_ensemble[index]
 
 
 def _label(item: Labelled, predicted: int, accepted: frozenset[int], text: str | None, model: Model) -> bool:
@@ -122,31 +119,23 @@ def _label(item: Labelled, predicted: int, accepted: frozenset[int], text: str |
     return any(begins_with(text, answer) for answer in answers)
 
 
-def _function_word(item: Labelled, predicted_texts: list[str] | None) -> bool:
-    texts = [*(predicted_texts or ()), *(answer for answer in item.answers if isinstance(answer, str))]
-    return any(map(is_function_word, texts))
+def _confidence(logs: Tensor, accepted: frozenset[int]) -> Row:
+    """Log-probability of the predicted token, entropy, and margin of the first choice over the second.
 
-
-def _confidence(logs: Tensor) -> Row:
-    """Log-probability of the predicted token, entropy, and margin of the first choice over the second."""
+    Given answers, also the probability of the most probable one, and the mass of all tokens at least as probable.
+    """
+    probabilities = logs.exp()
     best = logs.topk(min(2, len(logs))).values.exp()
-    return {
+    row = {
         "log_probability": float(logs.max()),
-        "entropy": float(-(logs.exp() * logs).sum()),
+        "entropy": float(-(probabilities * logs).sum()),
         "margin": float(best[0] - best[-1]),
     }
-
-
-def _conformity(logs: Tensor, accepted: frozenset[int]) -> Row:
-    """Probability of the most probable answer, and total probability of all tokens at least as probable."""
-    if not accepted:
-        return {}
-    probabilities = logs.exp()
-    answer = probabilities[sorted(accepted)].max()
-    return {
-        "answer_probability": float(answer),
-        "answer_mass": float(probabilities[probabilities >= answer].sum()),
-    }
+    if accepted:
+        answer = probabilities[sorted(accepted)].max()
+        row["answer_probability"] = float(answer)
+        row["answer_mass"] = float(probabilities[probabilities >= answer].sum())
+    return row
 
 
 def _ensemble(how: Answering, logs: Tensor, token_lists: list[list[int]]) -> list[Row]:
@@ -159,9 +148,7 @@ def _ensemble(how: Answering, logs: Tensor, token_lists: list[list[int]]) -> lis
         return [{} for _ in token_lists]
     members = [logs]
     for other in how.ensemble:
-        logits = run(other, token_lists, _NOTHING, logits=True).logits
-        assert logits is not None
-        members.append(logits.double().to(logs.device).log_softmax(dim=1))
+        members.append(_next_logits(other, token_lists).double().to(logs.device).log_softmax(dim=1))
     stacked = torch.stack(members)  # (M, B, V)
     predicted = logs.argmax(dim=1)
     chosen = stacked.exp()[:, torch.arange(len(token_lists)), predicted]
@@ -172,6 +159,12 @@ def _ensemble(how: Answering, logs: Tensor, token_lists: list[list[int]]) -> lis
         "ensemble_disagreement": (stacked.argmax(dim=2) != predicted).double().mean(dim=0),
     }
     return [{name: float(column[row]) for name, column in columns.items()} for row in range(len(token_lists))]
+
+
+def _next_logits(model: Model, token_lists: list[list[int]]) -> Tensor:
+    logits = run(model, token_lists, _NOTHING, logits=True).logits
+    assert logits is not None
+    return logits
 
 
 def _entropy(logs: Tensor) -> Tensor:
@@ -191,9 +184,7 @@ def _generated(how: Answering, runnable: Sequence[Runnable]) -> list[str | None]
         growing = [ids for ids in sequences.values() if context is None or len(ids) <= context]
         if not growing:
             break
-        logits = run(how.model, growing, _NOTHING, logits=True).logits
-        assert logits is not None
-        for ids, token in zip(growing, logits.argmax(dim=1).tolist(), strict=True):
+        for ids, token in zip(growing, _next_logits(how.model, growing).argmax(dim=1).tolist(), strict=True):
             ids.append(token)
     for row, ids in sequences.items():
         texts[row] = str(how.model.tokenizer.decode(ids[len(runnable[row][1]) :], skip_special_tokens=True))
@@ -201,9 +192,7 @@ def _generated(how: Answering, runnable: Sequence[Runnable]) -> list[str | None]
 
 
 def _check_vocabulary(model: Model, other: Model) -> None:
-    vocabularies: list[Any] = [
-        getattr(m.tokenizer, "get_vocab", dict)() if m.tokenizer is not None else {} for m in (model, other)
-    ]
+    vocabularies: list[Any] = [getattr(m.tokenizer, "get_vocab", dict)() for m in (model, other)]
     differ = all(vocabularies) and vocabularies[0] != vocabularies[1]
     if model.vocabulary != other.vocabulary or differ:
         raise ModelError(

@@ -11,7 +11,7 @@ A larger set means a less certain model.
 """
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,12 +21,9 @@ from eics.errors import OptionError
 from eics.studies.statistics import Numbers
 
 
-@dataclass(frozen=True)
-class Conformal:
+class Conformal(NamedTuple):
     """The calibrated quantiles of both methods."""
 
-    coverage: float
-    prompts: int
     lac: float
     aps: float
 
@@ -49,18 +46,9 @@ def calibrate(probability: Numbers, mass: Numbers, coverage: float, seed: int) -
             f"an answer. Got {len(probability)}: lower --coverage, or add prompts."
         )
     drawn = np.random.RandomState(seed).uniform(size=len(probability))
-    return Conformal(
-        coverage,
-        len(probability),
-        lac=quantile(1.0 - probability, coverage),
-        aps=quantile(mass - drawn * probability, coverage),
-    )
-
-
-def quantile(scores: Numbers, coverage: float) -> float:
-    """The ceil((n + 1) coverage)-th smallest score."""
-    rank = math.ceil((len(scores) + 1) * coverage - 1e-9)
-    return float(np.sort(scores)[rank - 1])
+    rank = math.ceil((len(probability) + 1) * coverage - 1e-9)
+    lac, aps = (np.sort(scores)[rank - 1] for scores in (1.0 - probability, mass - drawn * probability))
+    return Conformal(float(lac), float(aps))
 
 
 def set_sizes(probabilities: Tensor, conformal: Conformal) -> tuple[Tensor, Tensor]:

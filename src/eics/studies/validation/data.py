@@ -9,14 +9,14 @@ Every other field that holds text or a whole number can be used to group prompts
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eics.data.bundled import bundled_file
 from eics.errors import OptionError, PromptError
-from eics.models.prompts import Prompt, as_prompts
+from eics.models.prompts import Prompt, as_prompts, read_lines
 
 Answer = str | int
 _RIGHT = ("correct", "right", "known", "coherent")
@@ -40,10 +40,8 @@ class Labelled:
 
 def read_labelled(data: str | Path | Iterable[Any]) -> list[Labelled]:
     """Labelled prompts from a file, or from objects like its lines; refuses unlabelled prompts and repeated ids."""
-    if isinstance(data, str | Path):
-        prompts, source = _from_lines(Path(data)), f" in {str(data)!r}"
-    else:
-        prompts, source = _from_objects(data), ""
+    source = f" in {str(data)!r}" if isinstance(data, str | Path) else ""
+    prompts = list(_parse_all(data))
     if not prompts:
         raise OptionError(f"The data must have at least one prompt. Got none{source}.")
     _check(prompts, source)
@@ -62,29 +60,15 @@ def group_values(prompts: Sequence[Labelled], key: str) -> list[str]:
     return [prompt.groups[key] for prompt in prompts]
 
 
-def _from_lines(path: Path) -> list[Labelled]:
-    try:
-        lines = (bundled_file("prompts", str(path), ".jsonl") or path).read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"The data must be a readable file of JSON lines. Got {str(path)!r}: {error}.") from None
-    prompts = []
-    for number, line in enumerate(lines):
-        if line.strip():
-            try:
-                prompts.append(_parse(json.loads(line), number))
-            except (json.JSONDecodeError, RecursionError, PromptError) as error:
-                raise OptionError(f"Line {number + 1} of {str(path)!r} must be a labelled prompt: {error}") from None
-    return prompts
-
-
-def _from_objects(items: Iterable[Any]) -> list[Labelled]:
-    prompts = []
-    for number, item in enumerate(items):
+def _parse_all(data: str | Path | Iterable[Any]) -> Iterator[Labelled]:
+    is_file = isinstance(data, str | Path)
+    lines = read_lines(data, "prompts", "data") if isinstance(data, str | Path) else enumerate(data, start=1)
+    for number, item in lines:
         try:
-            prompts.append(_parse(item, number))
-        except PromptError as error:
-            raise OptionError(f"Item {number} of the data must be a labelled prompt: {error}") from None
-    return prompts
+            yield _parse(json.loads(item) if is_file else item, number - 1)
+        except (json.JSONDecodeError, RecursionError, PromptError) as error:
+            where = f"Line {number} of {str(data)!r}" if is_file else f"Item {number - 1} of the data"
+            raise OptionError(f"{where} must be a labelled prompt: {error}") from None
 
 
 def _parse(item: Any, number: int) -> Labelled:
@@ -130,8 +114,6 @@ def _check(prompts: Sequence[Labelled], source: str) -> None:
             f"Every prompt must have an 'answer' or a 'label'. {len(bare)} of {len(prompts)} have neither{source}, "
             f"such as {bare[0]!r}: add them or remove the lines."
         )
-    seen: set[str | int] = set()
-    for prompt in prompts:
-        if prompt.id in seen:
-            raise OptionError(f"Every prompt must have its own id. Got {prompt.id!r} twice{source}.")
-        seen.add(prompt.id)
+    [(id, count)] = Counter(prompt.id for prompt in prompts).most_common(1)
+    if count > 1:
+        raise OptionError(f"Every prompt must have its own id. Got {id!r} twice{source}.")

@@ -12,8 +12,8 @@ intervals; a score with nothing to add has an expected gain below 0. Every featu
 development values; max-probability also enters as it is, so that a monotone transform of it has nothing to add.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from scipy.special import expit
@@ -32,10 +32,6 @@ BASES: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """What a score may add to, weakest first. The linear probe is not among them: it is a rival, not a confound."""
-
-_CONSTANT = "share of correct prompts"
-_Qualities = dict[tuple[str, str], Numbers]
-"""By base and added score, minus log-loss and AUROC, (2, resamples)."""
 
 
 @dataclass(frozen=True)
@@ -65,30 +61,23 @@ def gains(columns: Columns, *, resamples: int, seed: int) -> list[Gain]:
     """What every score of the circuit adds to every base."""
     names = [k.name for k in KINDS if k.family in (EICS, BASELINE) and k.name in columns.values]
     labels = columns.labels[columns.test]
-    predictions: dict[tuple[str, str], Numbers] = {}
+    constant = np.full(len(labels), columns.labels[columns.development].mean())
+    ones, results = np.ones((1, len(labels))), []
     for base, members in BASES.items():
-        odds = _base_odds(columns, [member for member in members if member in columns.values], seed)
-        predictions |= {(base, name): _predict(columns, odds, name) for name in ("", *names)}
-        predictions[base, _CONSTANT] = np.full(len(labels), columns.labels[columns.development].mean())
-    ones = np.ones((1, len(labels)))
-    values = {key: _quality(p, labels, ones) for key, p in predictions.items()}
-    blocks: dict[tuple[str, str], list[Numbers]] = {key: [] for key in predictions}
-    for weights in stratified_weights(labels, columns.test_clusters, resamples, seed):
-        for key, p in predictions.items():
-            blocks[key].append(_quality(p, labels, weights))
-    samples = {key: np.concatenate(parts, axis=1) for key, parts in blocks.items()}
-    return [gain for base in BASES for gain in _gains_over(base, names, values, samples)]
-
-
-def _gains_over(base: str, names: Sequence[str], values: _Qualities, samples: _Qualities) -> list[Gain]:
-    without = max(("", _CONSTANT), key=lambda name: values[base, name][0, 0])
-    changes = {name: samples[base, name] - samples[base, without] for name in names}
-    p_values = holm({name: two_sided(change[0]) for name, change in changes.items()})
-    results = []
-    for name, change in changes.items():
-        value = (values[base, name] - values[base, without])[:, 0]
-        loss, area = (Interval.of(value[metric], change[metric]) for metric in (0, 1))
-        results.append(Gain(name, base, loss, area, p_values[name]))
+        features = np.column_stack([f for m in members if m in columns.values for f in _features(columns, m)])
+        fits = [regression(features, columns.labels, strength) for strength in STRENGTHS]
+        odds = fitted(columns, fits, columns.clusters, seed)  # out of fold on development
+        bases = [_predict(columns, odds, ""), constant]
+        without = max(bases, key=lambda p: _quality(p, labels, ones)[0, 0])
+        predictions = np.stack([without, *(_predict(columns, odds, name) for name in names)])
+        blocks = chain([ones], stratified_weights(labels, columns.test_clusters, resamples, seed))
+        qualities = [np.stack([_quality(p, labels, weights) for p in predictions]) for weights in blocks]
+        first, *rest = np.concatenate(qualities, axis=-1)  # each (2, 1 + resamples): the value, then its resamples
+        changes = {name: quality - first for name, quality in zip(names, rest, strict=True)}
+        p_values = holm({name: two_sided(change[0, 1:]) for name, change in changes.items()})
+        for name, change in changes.items():
+            loss, area = (Interval.of(values[0], values[1:]) for values in change)
+            results.append(Gain(name, base, loss, area, p_values[name]))
     return results
 
 
@@ -97,13 +86,6 @@ def _quality(probabilities: Numbers, labels: Flags, weights: Numbers) -> Numbers
     with np.errstate(divide="ignore", invalid="ignore"):
         area = auroc(*cumulative(probabilities, labels, weights))
     return np.stack([-log_loss(probabilities, labels, weights), area])
-
-
-def _base_odds(columns: Columns, names: Sequence[str], seed: int) -> Numbers:
-    """Log-odds of the base for every prompt, out of fold on development."""
-    features = np.column_stack([feature for name in names for feature in _features(columns, name)])
-    fits = [regression(features, columns.labels, strength) for strength in STRENGTHS]
-    return fitted(columns, fits, columns.clusters, seed)
 
 
 def _predict(columns: Columns, base: Numbers, name: str) -> Numbers:

@@ -47,9 +47,7 @@ class Measuring:
     ear: "FittedEAR | None" = None
 
 
-def measured_rows(
-    how: Measuring, prompts: Sequence[Prompt], tick: Callable[[int], None] = lambda _: None
-) -> Iterator[list[Row]]:
+def measured_rows(how: Measuring, prompts: Sequence[Prompt]) -> Iterator[list[Row]]:
     """The rows of each batch, in order; the row of a prompt that cannot be scored gives the reason."""
     common = {"mode": how.mode, "memory": how.memory, "seed": how.seed}
     configurations = [PAPER.with_(**common, curve=True), WELL_POSED.with_(**common)]
@@ -64,7 +62,6 @@ def measured_rows(
     pairs = zip(prompts, scored, strict=True)
     while batch := list(islice(pairs, how.batch_size)):
         yield [_row(prompt.id, *scores) for prompt, scores in batch]
-        tick(len(batch))
 
 
 def _row(id: str | int, paper: Score, well_posed: Score) -> Row:
@@ -117,16 +114,9 @@ def _from_pass(
         sizes = set_sizes(state.logits.double().softmax(dim=1), how.conformal)
         columns |= dict(zip(("conformal_lac", "conformal_aps"), sizes, strict=True))
     return [
-        {"from_pass": {name: _cell(column[row]) for name, column in columns.items()}} for row in range(len(prompts))
+        {"from_pass": {n: c[row].double().tolist() if c[row].isfinite().all() else None for n, c in columns.items()}}
+        for row in range(len(prompts))
     ]
-
-
-def _cell(value: Tensor) -> float | list[float] | None:
-    """A number or a list of numbers, or None if it is not finite."""
-    if not bool(value.isfinite().all()):
-        return None
-    listed: float | list[float] = value.double().tolist()
-    return listed
 
 
 def _norms(linearized: LinearizedCircuit, last: LinearizedCircuit) -> dict[str, Tensor]:

@@ -1,30 +1,31 @@
-"""The report: one list of blocks, written as Markdown and as one self-contained HTML file; and the numbers as JSON."""
+"""The report: one list of blocks, written as Markdown and as one self-contained HTML file; figures; numbers as JSON."""
 
 import html
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from eics.reporting.plots import save
-from eics.studies.statistics import Interval
+import numpy as np
+
+from eics.reporting.plots import COLOURS, save
+from eics.studies.statistics import Interval, Numbers
 from eics.studies.validation.analysis import Validation
-from eics.studies.validation.columns import BY_NAME
-from eics.studies.validation.figures import distributions, roc
+from eics.studies.validation.columns import BY_NAME, REFERENCE
 from eics.studies.validation.incremental import BASES
-from eics.studies.validation.metrics import BINS
-from eics.studies.words import escape_markdown, markdown_table
+from eics.studies.validation.metrics import BINS, cumulative
+from eics.studies.words import escape_markdown, markdown_list, markdown_page, markdown_table
 
+_CURVES = ("eics_paper_alpha", "eics_well_posed", "propagated", REFERENCE)
+_HISTOGRAMS = ("eics_paper", "dei_paper", "eics_well_posed", "propagated", REFERENCE, "length")
+_BINS = 24
+_COLUMNS = 3
 
-@dataclass(frozen=True)
-class Block:
-    """A heading, a list of sentences, a table (first row: its header) or a figure's file name."""
+_COLOURS = (*COLOURS, "#222222")
 
-    kind: str
-    text: str = ""
-    items: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = ()
+Block = tuple[str, Any]
+"""Title or heading with its text, list with its items, table with its rows (header first), figure with its file."""
 
 
 def write(validation: Validation, folder: Path) -> None:
@@ -32,37 +33,37 @@ def write(validation: Validation, folder: Path) -> None:
     (folder / "results.json").write_text(json.dumps(validation.to_record(), indent=1) + "\n", encoding="utf-8")
     save(roc(validation), folder / "roc.svg")
     save(distributions(validation), folder / "distributions.svg")
-    content = list(blocks(validation))
+    content = [(kind, block if isinstance(block, str) else list(block)) for kind, block in blocks(validation)]
     (folder / "report.md").write_text(as_markdown(content), encoding="utf-8")
     (folder / "report.html").write_text(as_html(content, folder), encoding="utf-8")
 
 
 def blocks(validation: Validation) -> Iterator[Block]:
     """The contents of the report, in order."""
-    yield Block("title", "Does the score separate correct answers from wrong ones?")
-    yield Block("list", items=validation.sentences)
-    yield Block("heading", "What was done")
-    yield Block("table", rows=[("", ""), *_setup(validation)])
-    yield Block("list", items=list(_decided(validation)))
-    yield Block("heading", "On the test split")
-    yield Block("list", items=list(_reading(validation)))
-    yield Block("table", rows=list(_table(validation)))
-    yield Block("table", rows=list(_differences(validation)))
-    yield Block("figure", "roc.svg")
-    yield Block("figure", "distributions.svg")
+    yield "title", "Does the score separate correct answers from wrong ones?"
+    yield "list", validation.sentences
+    yield "heading", "What was done"
+    yield "table", [("", ""), *_setup(validation)]
+    yield "list", _decided(validation)
+    yield "heading", "On the test split"
+    yield "list", [_reading(validation)]
+    yield "table", _table(validation)
+    yield "table", _differences(validation)
+    yield "figure", "roc.svg"
+    yield "figure", "distributions.svg"
     if validation.within:
-        yield Block("heading", "Within groups of similar prompts")
-        yield Block("list", items=[_WITHIN])
-        yield Block("table", rows=list(_within_table(validation)))
-    yield Block("heading", "Does a score add to what is known without it?")
-    yield Block("list", items=_GAINS)
-    yield Block("table", rows=list(_gain_table(validation)))
+        yield "heading", "Within groups of similar prompts"
+        yield "list", [_WITHIN]
+        yield "table", _within_table(validation)
+    yield "heading", "Does a score add to what is known without it?"
+    yield "list", _GAINS
+    yield "table", _gain_table(validation)
     if validation.columns.missing:
-        yield Block("heading", "Not compared")
-        yield Block("list", items=[f"{BY_NAME[n].title}: {why}." for n, why in validation.columns.missing.items()])
-    yield Block("heading", "What each score is")
+        yield "heading", "Not compared"
+        yield "list", [f"{BY_NAME[n].title}: {why}." for n, why in validation.columns.missing.items()]
+    yield "heading", "What each score is"
     kinds = [result.kind for result in validation.results.values()]
-    yield Block("table", rows=[("score", "family", "is"), *((k.title, k.family, k.about) for k in kinds)])
+    yield "table", [("score", "family", "is"), *((k.title, k.family, k.about) for k in kinds)]
 
 
 _WITHIN = (
@@ -101,7 +102,7 @@ def _setup(validation: Validation) -> Iterator[tuple[str, str]]:
 
 
 def _decided(validation: Validation) -> Iterator[str]:
-    drawn = "whole groups" if validation.comparison.clustered else "prompts within each label"
+    drawn = "whole groups" if validation.columns.clustered else "prompts within each label"
     alpha, is_fast = validation.columns.alpha, validation.settings["mode"] == "fast"
     yield (
         "Decided on the development split alone: the direction of every score, thresholds (best F1; Youden's J), alpha "
@@ -110,15 +111,15 @@ def _decided(validation: Validation) -> Iterator[str]:
         "every fitted baseline (out of fold on development itself)."
     )
     yield (
-        f"Nothing was chosen on the test split. Intervals are 95% percentiles of {validation.comparison.resamples} "
+        f"Nothing was chosen on the test split. Intervals are 95% percentiles of {validation.resamples} "
         f"bootstrap resamples of {drawn}, the same for every score, with the decisions of development fixed; p-values "
         f"of differences are Holm-corrected for {len(validation.results) - 1} scores."
     )
 
 
-def _reading(validation: Validation) -> Iterator[str]:
+def _reading(validation: Validation) -> str:
     correct, wrong = validation.counts.test
-    yield (
+    return (
         "Correct is the positive class. AUROC 0.5 is chance; below 0.5 the direction of development did not hold; p "
         "(0.5) tests against chance, Holm-corrected within the family of the score. "
         f"PRR: 0 is random rejection, 1 an oracle. ECE in {BINS} bins after isotonic calibration. F1 of calling "
@@ -131,68 +132,112 @@ def _table(validation: Validation) -> Iterator[tuple[str, ...]]:
     for result in validation.results.values():
         metrics = (result.metrics[name] for name in ("auprc", "f1", "f1_youden", "prr", "ece"))
         high = ("correct" if result.decision.sign > 0 else "wrong") if result.distinct > 1 else "-"
-        area = (f"{result.decision.auroc:.3f}", _number(result.auroc), _plain(result.p_chance))
-        yield (result.kind.title, high, *area, *map(_number, metrics))
+        area = (f"{result.decision.auroc:.3f}", _cell(result.auroc), _cell(result.p_chance))
+        yield (result.kind.title, high, *area, *map(_cell, metrics))
 
 
 def _differences(validation: Validation) -> Iterator[tuple[str, ...]]:
-    suspect = BY_NAME[validation.comparison.suspect].title
     yield (
-        "score", "AUROC less max-probability's", "p (Holm)", f"AUROC less that of {suspect}",
+        "score", "AUROC less max-probability's", "p (Holm)", f"AUROC less that of {validation.suspect.kind.title}",
         "rank correlation with length", "with max-probability", "distinct values",
     )  # fmt: skip
     for r in validation.results.values():
         yield (
-            r.kind.title, _number(r.difference), _plain(r.p_value), _number(r.beyond_suspects),
-            _plain(r.length_correlation), _plain(r.confidence_correlation), str(r.distinct),
+            r.kind.title, _cell(r.difference), _cell(r.p_value), _cell(r.beyond_suspects),
+            _cell(r.length_correlation), _cell(r.confidence_correlation), str(r.distinct),
         )  # fmt: skip
 
 
 def _within_table(validation: Validation) -> Iterator[tuple[str, ...]]:
     yield ("score", *(f"same {grouping} ({within.pairs} pairs)" for grouping, within in validation.within.items()))
     for result in validation.results.values():
-        yield (result.kind.title, *(_number(within.auroc[result.name]) for within in validation.within.values()))
+        yield (result.kind.title, *(_cell(within.auroc[result.name]) for within in validation.within.values()))
 
 
 def _gain_table(validation: Validation) -> Iterator[tuple[str, ...]]:
     yield ("score", "base", "log-loss falls by", "AUROC rises by", "p (Holm)")
     for gain in validation.gains:
-        yield (gain.title, gain.base, _number(gain.log_loss), _number(gain.auroc), _plain(gain.p_value))
+        yield (gain.title, gain.base, _cell(gain.log_loss), _cell(gain.auroc), _cell(gain.p_value))
 
 
-def _number(interval: Interval | None) -> str:
-    return "-" if interval is None else str(interval)
+def _cell(number: Interval | float | None) -> str:
+    return "-" if number is None else f"{number:.3f}"
 
 
-def _plain(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def roc(validation: Validation) -> Any:
+    """ROC curves of the main scores, max-probability and the strongest suspect, in their development direction."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.0, 7.0), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color="#999999", linewidth=0.8, linestyle="--")
+    names = [name for name in (*_CURVES, validation.suspect.name) if name in validation.results]
+    for index, name in enumerate(dict.fromkeys(names)):
+        label = f"{BY_NAME[name].title}: {validation.results[name].auroc}"
+        axes.plot(*_rates(validation, name), color=_COLOURS[index], label=label, linewidth=1.6)
+    axes.set(xlabel="wrong prompts called correct", ylabel="correct prompts called correct")
+    correct, wrong = validation.counts.test
+    axes.set_title(f"test split: {correct} correct, {wrong} wrong", fontsize=11)
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", title="AUROC (95% interval)", title_fontsize=8)
+    axes.set_box_aspect(1)
+    return figure
+
+
+def distributions(validation: Validation) -> Any:
+    """Histograms of scores over the test prompts, correct and wrong ones apart."""
+    from matplotlib.figure import Figure
+
+    names = [name for name in _HISTOGRAMS if name in validation.columns.values]
+    rows = -(-len(names) // _COLUMNS)
+    figure = Figure(figsize=(11, 2.4 * rows), layout="constrained")
+    grid = list(figure.subplots(rows, _COLUMNS, squeeze=False).flat)
+    test, labels = validation.columns.test, validation.columns.labels
+    for axes in grid[len(names) :]:
+        axes.set_axis_off()
+    for axes, name in zip(grid, names, strict=False):
+        values = validation.columns.values[name]
+        shown = {"correct": values[test & labels], "wrong": values[test & ~labels]}
+        low, high = float(min(map(np.min, shown.values()))), float(max(map(np.max, shown.values())))
+        bounds = (low, high) if low < high else (low - 0.5, high + 0.5)
+        for (label, part), colour in zip(shown.items(), _COLOURS, strict=False):
+            counts, edges = np.histogram(part, bins=_BINS, range=bounds)
+            axes.stairs(counts, edges, color=colour, label=label, linewidth=1.3)
+        axes.set_title(BY_NAME[name].title, fontsize=10)
+        axes.tick_params(labelsize=8)
+        axes.locator_params(axis="x", nbins=5)
+    grid[0].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _rates(validation: Validation, name: str) -> tuple[Numbers, Numbers]:
+    """False and true positive rates of the directed score."""
+    test = validation.columns.test
+    labels = validation.columns.labels[test]
+    values = validation.results[name].decision.sign * validation.columns.values[name][test]
+    tp, n = cumulative(values, labels, np.ones((1, len(labels))))
+    fp = n - tp
+    return np.append(0, fp[0] / fp[0, -1]), np.append(0, tp[0] / tp[0, -1])
 
 
 def as_markdown(content: Sequence[Block]) -> str:
     """The report as Markdown, with its figures in files beside it."""
     parts = []
-    for block in content:
-        if block.kind in ("title", "heading"):
-            parts.append(f"{'#' if block.kind == 'title' else '##'} {block.text}")
-        elif block.kind == "list":
-            parts.append("\n".join(f"- {escape_markdown(item)}" for item in block.items))
-        elif block.kind == "table":
-            parts.append(markdown_table(block.rows[0], block.rows[1:]))
+    for kind, block in content:
+        if kind == "list":
+            parts.append(markdown_list(map(escape_markdown, block)))
+        elif kind == "table":
+            header, *rows = block
+            parts.append(markdown_table(header, rows))
+        elif kind == "figure":
+            parts.append(f"![{block.removesuffix('.svg')}]({block})")
         else:
-            parts.append(f"![{block.text.removesuffix('.svg')}]({block.text})")
-    return "\n\n".join(parts) + "\n"
+            parts.append(f"{'#' if kind == 'title' else '##'} {block}")
+    return markdown_page(parts)
 
 
 def as_html(content: Sequence[Block], folder: Path) -> str:
     """The report as one HTML file: all text escaped, figures embedded, no script."""
-    writers: dict[str, Callable[[Block], str]] = {
-        "title": lambda block: f"<h1>{html.escape(block.text)}</h1>",
-        "heading": lambda block: f"<h2>{html.escape(block.text)}</h2>",
-        "list": lambda block: f"<ul>{''.join(f'<li>{html.escape(item)}</li>' for item in block.items)}</ul>",
-        "table": _table_html,
-        "figure": lambda block: _figure_html(folder / block.text),
-    }
-    body = "\n".join(writers[block.kind](block) for block in content)
+    body = "\n".join(_block_html(kind, block, folder) for kind, block in content)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>EICS validation</title>'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; style-src '
@@ -200,18 +245,22 @@ def as_html(content: Sequence[Block], folder: Path) -> str:
     )
 
 
-def _table_html(block: Block) -> str:
-    head, *rows = block.rows
-    top = "".join(f"<th>{html.escape(cell)}</th>" for cell in head) if any(head) else ""
-    body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return (
-        f'<div class="wide"><table>{f"<thead><tr>{top}</tr></thead>" if top else ""}<tbody>{body}</tbody></table></div>'
-    )
+def _block_html(kind: str, block: Any, folder: Path) -> str:
+    if kind == "list":
+        return f"<ul>{_tagged('li', block)}</ul>"
+    if kind == "table":
+        header, *rows = block
+        top = f"<thead><tr>{_tagged('th', header)}</tr></thead>" if any(header) else ""
+        body = "".join(f"<tr>{_tagged('td', row)}</tr>" for row in rows)
+        return f'<div class="wide"><table>{top}<tbody>{body}</tbody></table></div>'
+    if kind == "figure":
+        coded = b64encode((folder / block).read_bytes()).decode()
+        return f'<p><img alt="{html.escape(Path(block).stem)}" src="data:image/svg+xml;base64,{coded}"></p>'
+    return _tagged("h1" if kind == "title" else "h2", [block])
 
 
-def _figure_html(path: Path) -> str:
-    coded = b64encode(path.read_bytes()).decode()
-    return f'<p><img alt="{html.escape(path.stem)}" src="data:image/svg+xml;base64,{coded}"></p>'
+def _tagged(tag: str, texts: Iterable[str]) -> str:
+    return "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts)
 
 
 _STYLE = """

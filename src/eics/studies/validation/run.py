@@ -5,8 +5,8 @@ The stages append to `answers.jsonl` and `measured.jsonl`; once both are complet
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,9 +22,9 @@ from eics.studies.validation.analysis import LEAST_RESAMPLES, Validation, analys
 from eics.studies.validation.answers import Answering, answer_rows
 from eics.studies.validation.conformal import Conformal, calibrate
 from eics.studies.validation.data import Labelled, group_values, read_labelled
-from eics.studies.validation.exclusions import FAILED, Choice, choose
 from eics.studies.validation.fitted import folds
 from eics.studies.validation.measure import FittedEAR, Measuring, measured_rows
+from eics.studies.validation.split import FAILED, Choice, choose
 from eics.studies.validation.table import read_table, write_table
 
 Progress = Callable[[str, int], AbstractContextManager[Callable[..., None]]]
@@ -116,12 +116,15 @@ def validate(
     answering = Answering(adapted, chosen.match, chosen.generate, tuple(adapt(other) for other in ensemble))
     settings = _settings(chosen, answering, circuit, prompts)
     measuring = Measuring(adapted, circuit, chosen.mode, memory, chosen.seed, batch_size)
-    with _out(out) as path:
+    with TemporaryDirectory(prefix="eics-") if out is None else nullcontext(out) as name:
+        path = Path(name)
         folder = RunFolder.open(path, settings, (ANSWERS, MEASURED, TABLE), resume=resume, overwrite=True)
         table = path / TABLE
         if not (resume and table.exists()):
             table.unlink(missing_ok=True)
-            _Stages(folder, prompts, chosen, answering, measuring, progress or _silent).run(table)
+            silent: Progress = lambda *_: nullcontext(lambda *_: None)  # noqa: E731
+            stages = _Stages(prompts, chosen, answering, measuring, progress or silent)
+            stages.run(folder.rows(ANSWERS), folder.rows(MEASURED), table)
         validation = analyse(read_table(table), settings, chosen.group, chosen.matched, resamples=resamples)
         if out is not None:
             validation.write_report(path)
@@ -130,17 +133,19 @@ def validate(
 
 @dataclass(frozen=True)
 class _Stages:
-    folder: RunFolder
     prompts: list[Labelled]
     protocol: Protocol
     answering: Answering
     measuring: Measuring
     progress: Progress
 
-    def run(self, table: Path) -> None:
+    def run(self, answers: RowFile, measured: RowFile, table: Path) -> None:
         """Both stages, each resumed if it was interrupted, then one table of all prompts."""
-        answers, measured = self.folder.rows(ANSWERS), self.folder.rows(MEASURED)
-        self.answer(answers)
+        todo = _missing(self.prompts, answers)
+        with self.progress("answers", len(todo)) as tick:
+            for batch in answer_rows(self.answering, todo, self.measuring.batch_size):
+                answers.append(batch)
+                tick(len(batch))
         rows = [{name: value for name, value in row.items() if name != "final"} for row in answers]
         choices = choose(
             rows,
@@ -156,19 +161,11 @@ class _Stages:
         for file in (answers, measured):
             file.path.unlink()
 
-    def answer(self, file: RowFile) -> None:
-        done = {row["id"] for row in file}
-        todo = [prompt for prompt in self.prompts if prompt.id not in done]
-        with self.progress("answers", len(todo)) as tick:
-            for rows in answer_rows(self.answering, todo, self.measuring.batch_size, tick):
-                file.append(rows)
-
     def measure(self, file: RowFile, answers: dict[str | int, Row], choices: dict[str | int, Choice]) -> None:
         """Fits what is fitted on the development split, then scores every prompt that counts."""
         kept = [prompt for prompt in self.prompts if choices[prompt.id][0] is not None]
         development = [prompt for prompt in kept if choices[prompt.id][0] == "development"]
-        done = {row["id"] for row in file}
-        todo = [prompt for prompt in kept if prompt.id not in done]
+        todo = _missing(kept, file)
         if not todo:
             return
         conformal = self._conformal([answers[prompt.id] for prompt in development])
@@ -176,16 +173,16 @@ class _Stages:
             ear = FittedEAR(self.measuring, [p.prompt for p in development], self._folds(development, answers), tick)
         how = replace(self.measuring, conformal=conformal, ear=ear)
         with self.progress("scores", len(todo)) as tick:
-            for rows in measured_rows(how, [prompt.prompt for prompt in todo], tick):
-                file.append(rows)
+            for batch in measured_rows(how, [prompt.prompt for prompt in todo]):
+                file.append(batch)
+                tick(len(batch))
 
     def _conformal(self, development: Sequence[Row]) -> Conformal | None:
         with_answer = [row for row in development if row.get("answer_probability") is not None]
         if not with_answer:
             return None
-        probability, mass = (
-            np.array([row[name] for row in with_answer]) for name in ("answer_probability", "answer_mass")
-        )
+        names = ("answer_probability", "answer_mass")
+        probability, mass = (np.array([row[name] for row in with_answer]) for name in names)
         return calibrate(probability, mass, self.protocol.coverage, self.protocol.seed)
 
     def _folds(self, development: Sequence[Labelled], answers: dict[str | int, Row]) -> dict[str | int, int]:
@@ -194,6 +191,11 @@ class _Stages:
         groups = None if field is None else [prompt.groups[field] for prompt in development]
         splits = enumerate(folds(labels, groups, self.protocol.seed))
         return {development[index].id: fold for fold, (_, held) in splits for index in held}
+
+
+def _missing(prompts: Sequence[Labelled], file: RowFile) -> list[Labelled]:
+    done = {row["id"] for row in file}
+    return [prompt for prompt in prompts if prompt.id not in done]
 
 
 def _merged(answer: Row, choice: Choice, scored: Row) -> Row:
@@ -214,17 +216,3 @@ def _settings(protocol: Protocol, answering: Answering, circuit: Circuit, prompt
         "data_sha256": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
         **asdict(protocol),
     }
-
-
-@contextmanager
-def _out(out: str | Path | None) -> Iterator[Path]:
-    if out is not None:
-        yield Path(out)
-        return
-    with TemporaryDirectory(prefix="eics-") as name:
-        yield Path(name)
-
-
-@contextmanager
-def _silent(stage: str, steps: int) -> Iterator[Callable[..., None]]:  # noqa: ARG001
-    yield lambda _=1: None

@@ -105,7 +105,7 @@ def _with_differences(results: Iterable[Result]) -> str:
 
 
 def _against_suspects(validation: "Validation") -> Iterator[str]:
-    suspect = validation.results[validation.comparison.suspect]
+    suspect = validation.suspect
     above = [
         result.kind.title
         for result in _of_circuit(validation, EICS)
