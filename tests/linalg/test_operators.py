@@ -9,7 +9,7 @@ from eics.linalg.scaled import Scaled
 from eics.linearized.paths import branch_maps
 from eics.scoring.laplacian import Coboundary, operator_norm_weights
 from support.circuits import circuits
-from support.operators import check_operator
+from support.operators import check_operator, node_map
 
 
 def random_dense(generator, rows, cols, batch):
@@ -48,9 +48,9 @@ def test_every_operator_of_a_circuit_is_adjoint(circuit):
         for edge in linearized.edges:
             check_operator(linearized.edge_map(edge))
         for node in circuit.circuit.inner:
-            node_map = linearized.node_map(node)
-            if node_map is not None:
-                check_operator(node_map)
+            whole = node_map(linearized, node)
+            if whole is not None:
+                check_operator(whole)
             check_operator(linearized.engine().macro_map([node]))
         for branch in branch_maps(linearized.engine()).values():
             check_operator(branch)

@@ -20,6 +20,7 @@ from eics.scoring.sheaf import sheaf_term
 from eics.transformer.forward import run
 from eics.transformer.linearize import TransformerRun
 from eics.transformer.means import Means, read_name
+from support.operators import node_map
 from support.tiny_models import FAMILIES, full_circuit, some_circuit, tiny_model, tiny_module
 
 PROMPTS = [[3, 5, 7, 11, 13, 17], [1, 2, 3, 4], [9, 8, 7, 6, 5], [2, 4, 6, 8, 10, 12, 14]]
@@ -79,7 +80,7 @@ def mean_ablated(model, tokens, circuit, readout):
         for edge in every.parents[node]:
             spread = means[edge.source].expand(len(tokens), -1).flatten()
             read = read + (live[edge.source] if (edge.source, node) in carrying else spread)
-        live[node] = frozen.node_map(node).dense()[0] @ read + stalk.constant.flatten(1)[0]
+        live[node] = node_map(frozen, node).dense()[0] @ read + stalk.constant.flatten(1)[0]
     return live, frozen
 
 
@@ -123,7 +124,8 @@ def test_reads_from_outside_written_out_with_ports_and_positions(family, lineari
             p[node] = cut[node] * stalk.flat[0]
             continue
         whole = Circuit([f"input->{node}"])  # its map goes through all ports at once
-        full = TransformerRun(run(model, [tokens], whole), whole).linearize(linearization).node_map(node).dense()[0]
+        at_whole = TransformerRun(run(model, [tokens], whole), whole).linearize(linearization)
+        full = node_map(at_whole, node).dense()[0]
         read = means.reads[read_name(node)]
         if linearization == "frozen":  # which has the biases in b_v already
             read = read - biases_upstream(model, node)

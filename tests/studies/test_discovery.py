@@ -23,6 +23,7 @@ from eics.studies.discovery.task import Pair, Task, read_task
 from eics.transformer.attention import head_writes
 from eics.transformer.forward import run
 from eics.transformer.linearize import TransformerRun
+from support.operators import node_map
 from support.patching import run_edges
 from support.tiny_models import FAMILIES, tiny_model
 
@@ -121,7 +122,7 @@ def test_frozen_scores_are_exact_for_the_affine_model(family):
     linearized = TransformerRun(state, circuit, "logits").linearize("frozen")
     clean = {node: stalk.flat[0] for node, stalk in linearized.stalks.items()}
     corrupted = by_name(model, ablated_writes(model, pair, "corrupted"), 6)
-    maps = {node: linearized.node_map(node).dense()[0] for node in circuit.inner}
+    maps = {node: node_map(linearized, node).dense()[0] for node in circuit.inner}
 
     def metric(patched=None):
         values = {"input": clean["input"]}

@@ -29,7 +29,7 @@ from eics.transformer.linearize import TransformerRun
 from eics.transformer.mlp import MLPMap
 from support import brute as twin
 from support import naive
-from support.operators import check_operator
+from support.operators import check_operator, node_map
 from support.taken import PROMPTS, taken
 from support.tiny_models import FAMILIES, full_circuit, some_circuit, tiny_model, tiny_module
 
@@ -520,7 +520,7 @@ def test_ports_of_a_head_share_a_gram_matrix_of_its_width_prompt_by_prompt():
     circuit = some_circuit(model)
     linearized = TransformerRun(run(model, PROMPTS, circuit), circuit).linearize("jacobian")
     for one in (linearized, linearized.prompt(1), linearized.double().restrict("no_sink")):
-        operator = one.node_map("a0.h1")  # entered through <q> and <v>
+        operator = node_map(one, "a0.h1")  # entered through <q> and <v>
         for map_ in (operator, operator.prompt(0), operator.double()):
             known = structure(map_)
             assert known.side == 6 * 6  # positions x a head's width

@@ -35,9 +35,6 @@ from eics.linalg.matrices import log_determinants
 from eics.linalg.operators import Dense, HStack, LinearOperator, Transposed
 from eics.linalg.scaled import Scaled
 
-Scales = tuple[Tensor | None, Tensor | None]
-"""Scales of rows and of columns, as `Scaled` takes them; None for ones."""
-
 OfScales = Callable[[Tensor | None, Tensor | None], Tensor | None]
 """Something of diag(left) J diag(right) for each prompt; None if these scales leave no closed form."""
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from eics.circuits.graph import Circuit, Edge
 from eics.linalg.blocks import by_coordinate
-from eics.linalg.operators import LinearOperator, hstack
+from eics.linalg.operators import LinearOperator
 from eics.linalg.scaled import columns_scaled
 
 if TYPE_CHECKING:
@@ -232,11 +232,6 @@ class LinearizedCircuit:
                 alike = source.mask is None or (entry.mask is not None and torch.equal(source.mask, entry.mask))
                 return entry.operator if alike else columns_scaled(entry.operator, source.weights)
         raise KeyError(f"edge {edge} carries nothing under linearization {self.linearization!r}")
-
-    def node_map(self, node: str) -> LinearOperator | None:
-        """J_v, the entries' maps side by side; None if nothing enters."""
-        entries = self.entries[node]
-        return hstack([entry.operator for entry in entries]) if entries else None
 
     def with_operators(self, change: Callable[[LinearOperator], LinearOperator]) -> "LinearizedCircuit":
         """The same circuit with every entry's operator changed."""
