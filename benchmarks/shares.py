@@ -20,7 +20,7 @@ from eics.scoring.emergence import emergence_spectra, macro_spectrum
 from eics.scoring.options import PAPER, Options
 from eics.scoring.sheaf import sheaf_terms
 from eics.studies.bench.circuits import REFERENCES
-from eics.studies.bench.counts import count
+from eics.studies.bench.measure import count
 from eics.studies.bench.rows import Setting
 from eics.studies.bench.run import Bench, Plan
 from eics.studies.bench.shapes import random_model, shape_named

@@ -16,10 +16,8 @@ from eics.circuits.graph import Circuit
 from eics.errors import CircuitError
 from eics.reporting.plots import save
 from eics.studies.discovery.eap import Attribution, How, attribute
-from eics.studies.discovery.faithfulness import SHARES, Faithfulness, faithfulness
-from eics.studies.discovery.figure import faithfulness_figure
-from eics.studies.discovery.find import found_graph
-from eics.studies.discovery.select import select
+from eics.studies.discovery.faithfulness import SHARES, Faithfulness, faithfulness, faithfulness_figure
+from eics.studies.discovery.select import found_graph, select
 from eics.studies.discovery.task import read_task
 from eics.transformer.adapt import load_model
 

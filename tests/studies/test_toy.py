@@ -9,10 +9,8 @@ import eics
 from eics import OptionError
 from eics.linearized.explicit_file import load_linear
 from eics.studies.toy.circuit import EDGES, TAUS, draw
-from eics.studies.toy.curves import stack_curves
+from eics.studies.toy.curves import Curves, paper_point, toy_circuit
 from eics.studies.toy.experiment import STEPS, run_toy
-from eics.studies.toy.general import toy_circuit
-from eics.studies.toy.paper import paper_point
 from eics.studies.toy.protocol import NOISY, Protocol
 
 
@@ -144,6 +142,6 @@ def test_bad_options():
 def test_curves_of_seeds():
     import torch
 
-    curves = stack_curves((0.0, 1.0), [{"x": torch.tensor([1.0, 3.0])}, {"x": torch.tensor([2.0, 2.0])}])
+    curves = Curves((0.0, 1.0), {"x": torch.tensor([[1.0, 3.0], [2.0, 2.0]])})
     assert curves.mean("x") == [2.0, 2.0]
     assert curves.stderr("x") == pytest.approx([1.0, 0.0])

@@ -95,7 +95,7 @@ def discover(
     writer = writer_for(out, None)
     from eics.cli.terminal import console, print_list, track
     from eics.studies.discovery.eap import How, attribute
-    from eics.studies.discovery.find import found_graph
+    from eics.studies.discovery.select import found_graph
     from eics.studies.discovery.task import read_task
 
     load_model = options.model_loader(how)
@@ -176,7 +176,7 @@ def faithfulness(
         out.write_text(record + "\n", encoding="utf-8")
     if picture is not None:
         from eics.reporting.plots import save
-        from eics.studies.discovery.figure import faithfulness_figure
+        from eics.studies.discovery.faithfulness import faithfulness_figure
 
         save(faithfulness_figure(result, f"{file}, {task}: {how['metric']}, {how['ablation']} ablation"), picture)
     if as_json and not quiet:

@@ -16,6 +16,14 @@ _BINS = 20
 _SPREAD = {"eics": "EICS", "c_sh": r"$C_{\mathrm{sh}}$", "dei": "dEI (nats)", "dei_norm": "emergence term"}
 
 
+def panels(width: float, height: float, rows: int = 1, columns: int = 1, **grid: Any) -> tuple[Any, list[Any]]:
+    """An empty figure of this size in inches, and its axes, row by row."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, list(figure.subplots(rows, columns, squeeze=False, **grid).flat)
+
+
 def plot_score(score: Score, what: str = "circuit") -> Any:
     """A figure of one result: `circuit`, `edges` or `curve`."""
     kinds = {"circuit": circuit, "edges": edges, "curve": curve}
@@ -46,12 +54,9 @@ def circuit(score: Score, *, max_edges: int = 150) -> Any:
 
 def edges(score: Score, *, most: int = _BARS) -> Any:
     """A bar for each of the worst edges, by share of the squared residual."""
-    from matplotlib.figure import Figure
-
     _check_scored(score)
     worst = score.edges[:most]
-    figure = Figure(figsize=(7.0, 1.2 + 0.26 * len(worst)), layout="constrained")
-    axes = figure.subplots()
+    figure, (axes,) = panels(7.0, 1.2 + 0.26 * len(worst))
     axes.barh(range(len(worst)), [100 * term.share for term in worst], color=COLOURS[0])
     axes.set_yticks(range(len(worst)), [str(term) for term in worst], fontsize=8, parse_math=False)
     axes.invert_yaxis()
@@ -64,12 +69,9 @@ def edges(score: Score, *, most: int = _BARS) -> Any:
 
 def curve(score: Score) -> Any:
     """dEI over alpha, marking the alpha that was used and the zeros of dEI; needs a result scored with `curve=True`."""
-    from matplotlib.figure import Figure
-
     if score.curve is None:
         raise OptionError(f"A result must have its curve. Prompt {score.id} has none: score it with curve=True.")
-    figure = Figure(figsize=(7.0, 3.6), layout="constrained")
-    axes = figure.subplots()
+    figure, (axes,) = panels(7.0, 3.6)
     axes.plot(score.curve["alpha"], score.curve["dei"], color=COLOURS[0])
     axes.axhline(0.0, color="#888888", linewidth=0.8, linestyle="--")
     if score.alpha is not None:
@@ -87,15 +89,14 @@ def curve(score: Score) -> Any:
 
 def distributions(scores: Sequence[Score]) -> Any:
     """Histograms of the score, C_sh, dEI and the emergence term over the prompts, split by label."""
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     scored = [score for score in scores if score.eics is not None]
     groups: dict[str, list[Score]] = {}
     for score in sorted(scored, key=_label):
         groups.setdefault(_label(score), []).append(score)
-    figure = Figure(figsize=(10.0, 5.0), layout="constrained")
-    for axes, (name, title) in zip(figure.subplots(2, 2).flat, _SPREAD.items(), strict=True):
+    figure, grid = panels(10.0, 5.0, rows=2, columns=2)
+    for axes, (name, title) in zip(grid, _SPREAD.items(), strict=True):
         values = [[getattr(score, name) for score in group] for group in groups.values()] or [[]]
         flat = [value for group in values for value in group]
         bounds = (min(flat), max(flat)) if flat and min(flat) < max(flat) else None
@@ -113,13 +114,11 @@ def scores_figure(scored: Mapping[str, Sequence[Score]]) -> Any:
 
     Scores that were clipped to 0 are drawn hollow. Only the first 40 prompts are shown, and the title says so.
     """
-    from matplotlib.figure import Figure
-
     shown = {name: [s for s in scores if s.eics is not None][:_ROWS] for name, scores in scored.items()}
     last = next(reversed(shown.values()))
     total = len(next(iter(scored.values())))
-    figure = Figure(figsize=(13.5, 1.6 + 0.32 * max(4, len(last))), layout="constrained")
-    left, middle, right = figure.subplots(1, 3, width_ratios=[1, 1, 1.5])
+    height = 1.6 + 0.32 * max(4, len(last))
+    figure, (left, middle, right) = panels(13.5, height, columns=3, width_ratios=[1, 1, 1.5])
     for index, (name, scores) in enumerate(shown.items()):
         _dots(left, scores, "c_sh", name, index)
         _dots(middle, scores, "eics", name, index)

@@ -7,12 +7,9 @@ from typing import Any
 
 from eics.circuits.graph import PORTS, Circuit, Edge, Kind, Node
 from eics.errors import CircuitError
-from eics.reporting.drawing.ink import PORT_COLOURS, Ink
+from eics.reporting.drawing.ink import LEGEND_WIDTH, PORT_COLOURS, Ink, draw_legend, thin_out
 from eics.reporting.drawing.layout import NODE_HEIGHT, NODE_WIDTH, Layout, place_nodes
-from eics.reporting.drawing.legend import WIDTH as LEGEND_WIDTH
-from eics.reporting.drawing.legend import draw_legend, has_legend
 from eics.reporting.drawing.routes import PORT_AT, Point, route_edges, smooth
-from eics.reporting.drawing.thinning import thin_out
 
 _COLUMN, _ROW = 0.95, 0.95  # inches per unit of the layout; columns grow with long names
 _LEFT, _RIGHT, _BOTTOM, _GAP = 1.15, 0.35, 0.25, 0.3
@@ -50,7 +47,7 @@ def draw_circuit(
     thinned = thin_out(circuit, max_edges, scores=scores, shares=shares)
     ink = Ink(scores, shares, node_shares)
     layout = place_nodes(circuit)
-    legend = LEGEND_WIDTH if has_legend(ink, thinned.shown) else 0.0
+    legend = LEGEND_WIDTH if ink.needs_legend(thinned.shown) else 0.0
     page = _Page(layout, legend, title, thinned.sentence)
     figure = Figure(figsize=(page.width, page.height), facecolor="white")
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
@@ -74,7 +71,10 @@ class _Page:
         self.column = max(_COLUMN, (longest * _NAME * _LETTER + 0.12) / NODE_WIDTH)
         body = layout.width * self.column + _GAP * bool(legend) + legend
         self.width = _LEFT + _RIGHT + max(body, _MIN_TITLE)
-        self.lines = [*_title_lines(title, self.width - 0.6), *_wrapped(sentence, 9.0, self.width - 0.6)]
+        first, *rest = (title or "").splitlines() or [""]
+        texts = [(first, 12.0), *((text, 9.0) for text in (*rest, sentence or ""))]
+        letters = {size: max(12, int((self.width - 0.6) / (size * _LETTER))) for size in (12.0, 9.0)}
+        self.lines = [(line, size) for text, size in texts for line in textwrap.wrap(text, letters[size])]
         self.top = _BOTTOM + max(layout.height * _ROW, _MIN_LEGEND if legend else 0.0)
         self.height = self.top + 0.25 + sum(1.5 * size / 72 for _, size in self.lines)
 
@@ -177,15 +177,6 @@ def _draw_box(axes: Any, page: _Page, node: str, fill: Any, line: str) -> None:
     lower_left = (x - width / 2, y - height / 2)
     look = {"boxstyle": style, "facecolor": fill, "edgecolor": line, "linewidth": 0.9, "zorder": 5}
     axes.add_patch(FancyBboxPatch(lower_left, width, height, **look))
-
-
-def _title_lines(title: str | None, width: float) -> list[tuple[str, float]]:
-    first, *rest = (title or "").splitlines() or [""]
-    return [*_wrapped(first, 12.0, width), *(line for text in rest for line in _wrapped(text, 9.0, width))]
-
-
-def _wrapped(text: str | None, size: float, width: float) -> list[tuple[str, float]]:
-    return [(line, size) for line in textwrap.wrap(text or "", max(12, int(width / (size * _LETTER))))]
 
 
 def _luminance(colour: Any) -> float:

@@ -1,12 +1,11 @@
 """The HTML report: one page from the records alone, without model, torch or network.
 
-Data flow: `reader` reads every record that it can; `circuits` rebuilds the circuits and `graph` lays them out; `runs`
-groups records by configuration; `sentences` describes each run in plain words and warns; `data` collects everything in
-one JSON object, which `packing` keeps small; `build` puts it into the page. The page's own code is in `assets`.
+Data flow: `reader` reads every record that it can; `circuits` rebuilds the circuits and lays them out; `runs` groups
+records by configuration; `sentences` describes each run in plain words and warns; `build` collects everything in one
+JSON object, which `packing` keeps small, and puts it into the page. The page's own code is in `assets`.
 """
 
-from eics.reporting.page.build import build_page, write_report
-from eics.reporting.page.data import report_data
+from eics.reporting.page.build import build_page, report_data, write_report
 from eics.reporting.page.reader import Readable, read_readable
 
 __all__ = ["Readable", "build_page", "read_readable", "report_data", "write_report"]

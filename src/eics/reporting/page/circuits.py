@@ -1,13 +1,22 @@
-"""Circuits rebuilt from the edges of all their records: a single record lacks the edges left out of its C_sh."""
+"""Circuits rebuilt from the edges of all their records, and laid out in pixels once for all prompts.
 
-from collections.abc import Hashable
+A single record lacks the edges left out of its C_sh.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
-from eics.circuits.graph import Edge
+from eics.circuits.graph import Circuit, Edge, Node
 from eics.errors import CircuitError
-from eics.reporting.page.graph import draw_graph
+from eics.reporting.drawing.layout import NODE_HEIGHT, NODE_WIDTH, Layout, place_nodes
+from eics.reporting.drawing.routes import Point, route_edges
 from eics.scoring.result import Score
+
+_COLUMN, _ROW = 104.0, 60.0  # pixels per unit of the layout; columns grow with long names
+_LETTER, _PADDING = 7.3, 16.0
+_LEFT, _MARGIN = 84.0, 14.0  # room for row labels; room around everything
 
 
 @dataclass
@@ -36,7 +45,7 @@ class SeenCircuit:
         notes = ["Records of one circuit have different attributions; the first are shown."] * self.disagrees
         graph: dict[str, Any] = {"width": 0, "height": 0, "box": [0, 0], "nodes": [], "edges": [], "rows": []}
         try:
-            graph = draw_graph(self.order, self.attributions, self.positions) if self.order else graph
+            graph = _draw_graph(self.order, self.attributions, self.positions) if self.order else graph
         except CircuitError as error:
             notes.append(f"A circuit cannot be drawn: {error}")
             graph["edges"] = [[e.source, e.target, e.port, self.attributions.get(e), None] for e in self.order]
@@ -67,3 +76,49 @@ class Circuits:
 def has_circuit(score: Score) -> bool:
     """Whether a record says which circuit it belongs to; failed records of older versions do not."""
     return score.circuit is not None or bool(score.edges)
+
+
+def _draw_graph(
+    edges: Iterable[Edge], attributions: Mapping[Edge, float], positions: Mapping[str, Sequence[int]]
+) -> dict[str, Any]:
+    """Nodes, edges and labelled rows in pixels; raises a `CircuitError` if the edges make no circuit."""
+    circuit = Circuit(edges)
+    layout = place_nodes(circuit)
+    sheet = _Sheet(layout)
+    index = {node: number for number, node in enumerate(circuit.nodes)}
+    routes = route_edges(layout, circuit.edges)
+    return {
+        "width": sheet.width,
+        "height": sheet.height,
+        "box": [round(NODE_WIDTH * sheet.column, 1), round(NODE_HEIGHT * _ROW, 1)],
+        "nodes": [
+            [name, *sheet.at(layout.places[name]), Node.parse(name).kind.value, positions.get(name) or None]
+            for name in circuit.nodes
+        ],
+        "edges": [
+            [index[e.source], index[e.target], e.port, attributions.get(e), sheet.steps(routes[e])]
+            for e in circuit.edges
+        ],
+        "rows": [[row.label, *sorted(sheet.at((0.0, y))[1] for y in (row.low, row.high))] for row in layout.rows],
+    }
+
+
+class _Sheet:
+    """Converts the layout's units to pixels, with y downwards."""
+
+    def __init__(self, layout: Layout) -> None:
+        longest = max(map(len, layout.places))
+        self.column = max(_COLUMN, (longest * _LETTER + _PADDING) / NODE_WIDTH)
+        self.width = round(_LEFT + (layout.width + 0.5) * self.column + _MARGIN)
+        self._top = layout.height * _ROW + _MARGIN
+        self.height = round(self._top + _MARGIN)
+
+    def at(self, point: Point) -> Point:
+        x, y = point
+        left = _LEFT + (x + NODE_WIDTH / 2 + 0.25) * self.column
+        return round(left, 1), round(self._top - (y + NODE_HEIGHT / 2) * _ROW, 1)
+
+    def steps(self, points: Sequence[Point]) -> list[int]:
+        """Where an edge begins, then the step to each next point, in whole pixels."""
+        pixels = [tuple(map(round, self.at(point))) for point in points]
+        return [*pixels[0], *(step for (x, y), (x1, y1) in pairwise(pixels) for step in (x1 - x, y1 - y))]

@@ -11,8 +11,6 @@ _DOMINANT = 0.5  # share above which one token, edge or part deserves a warning
 _TINY_GAP = 1e-3
 _NOISY = 0.5  # standard error over the spread between prompts
 
-Warning = dict[str, str]
-
 
 def alpha_sentence(scored: Sequence[Score]) -> str:
     """How alpha was chosen."""
@@ -36,18 +34,15 @@ def alpha_sentence(scored: Sequence[Score]) -> str:
 
 def exactness(scored: Sequence[Score]) -> list[str]:
     """What is exact and what is estimated."""
-    mode = scored[0].mode if scored else None
-    always = "C_sh, residuals, shares, cosines and norms are exact up to rounding."
-    if mode == "exact":
-        return [always, "EI is exact too: computed by factorization, without sampling."]
-    if mode == "lanczos":
-        return [always, f"EI is estimated by stochastic Lanczos quadrature. {_error_sentence(scored)}"]
-    if mode == "fast":
-        return [
-            always,
-            f"EI is the small-alpha form, alpha/2 ||J||_F^2: an upper bound for ranking. {_error_sentence(scored)}",
-        ]
-    return ["The records do not say how EI was computed."]
+    how = {
+        "exact": "EI is exact too: computed by factorization, without sampling.",
+        "lanczos": "EI is estimated by stochastic Lanczos quadrature.",
+        "fast": "EI is the small-alpha form, alpha/2 ||J||_F^2: an upper bound for ranking.",
+    }.get((scored[0].mode if scored else None) or "")
+    if how is None:
+        return ["The records do not say how EI was computed."]
+    error = "" if scored[0].mode == "exact" else f" {_error_sentence(scored)}"
+    return ["C_sh, residuals, shares, cosines and norms are exact up to rounding.", how + error]
 
 
 def _error_sentence(scored: Sequence[Score]) -> str:
@@ -60,38 +55,39 @@ def _error_sentence(scored: Sequence[Score]) -> str:
     return f"The standard error of dEI is {median(errors):.3g} nats for the median prompt.{partly}"
 
 
-def warnings(scores: Scores) -> list[Warning]:
+def warnings(scores: Scores) -> list[dict[str, str]]:
     """Reasons not to trust a number blindly, the worst first."""
     scored = Scores(score for score in scores if score.eics is not None)
     checks = (_clipped, _norms, _gap, _sampling, _concentrated, _left_out, _length)
-    return [*_failed(scores), *(warning for check in checks for warning in check(scored))]
+    found = [*_failed(scores), *(warning for check in checks for warning in check(scored))]
+    return [{"title": title, "text": text} for title, text in found]
 
 
-def _failed(scores: Scores) -> Iterator[Warning]:
+def _failed(scores: Scores) -> Iterator[tuple[str, str]]:
     reasons = Counter(score.reason or "no reason given" for score in scores if score.eics is None)
     if reasons:
         listed = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common(3))
         more = f"; and {len(reasons) - 3} other reasons" if len(reasons) > 3 else ""
-        yield _warning(f"{reasons.total()} of {len(scores)} prompts were not scored", f"{listed}{more}.")
+        yield (f"{reasons.total()} of {len(scores)} prompts were not scored", f"{listed}{more}.")
 
 
-def _clipped(scored: Scores) -> Iterator[Warning]:
+def _clipped(scored: Scores) -> Iterator[tuple[str, str]]:
     clipped = [score for score in scored if score.status == "clipped"]
     prompts = f"all {len(scored)} prompts" if len(scored) > 1 else "the only prompt"
     why = "the parts carry more EI than the macro map, so dEI is negative and was clipped to 0"
     if clipped and len(clipped) == len(scored):
-        yield _warning(
+        yield (
             "Every score is 0",
             f"On {prompts} {why}. This score cannot rank prompts: use signed dEI and C_sh, or the well-posed preset.",
         )
     elif clipped:
-        yield _warning(f"{len(clipped)} of {len(scored)} scores were clipped", f"On these prompts {why}.")
+        yield (f"{len(clipped)} of {len(scored)} scores were clipped", f"On these prompts {why}.")
 
 
-def _norms(scored: Scores) -> Iterator[Warning]:
+def _norms(scored: Scores) -> Iterator[tuple[str, str]]:
     transformer = any(Node.parse(e.target).kind is not Kind.OTHER for s in scored[:1] for e in s.edges if _has_name(e))
     if scored and scored[0].linearization == "jacobian" and scored[0].model is not None and transformer:
-        yield _warning(
+        yield (
             "Norm layers inflate C_sh",
             "The Jacobian of a norm maps its own input to zero. What the parents of a node explain together therefore "
             "nearly vanishes, and C_sh is high however coherent the model is. The linearization 'frozen' holds norms "
@@ -104,11 +100,11 @@ def _has_name(edge: EdgeTerm) -> bool:
     return bool(edge.target) and edge.target == edge.target.strip() and not set("<>") & set(edge.target)
 
 
-def _gap(scored: Scores) -> Iterator[Warning]:
+def _gap(scored: Scores) -> Iterator[tuple[str, str]]:
     gaps = [gap for score in scored if isinstance(gap := score.diagnostics.get("spectral_gap"), int | float)]
     tiny = [gap for gap in gaps if gap < _TINY_GAP]
     if tiny:
-        yield _warning(
+        yield (
             "Tiny spectral gap",
             f"The sheaf Laplacian's smallest non-zero eigenvalue is {min(tiny):.2g} on the worst of {len(tiny)} "
             "prompts: activations can be far from every consistent assignment although each edge disagrees only a "
@@ -116,7 +112,7 @@ def _gap(scored: Scores) -> Iterator[Warning]:
         )
 
 
-def _sampling(scored: Scores) -> Iterator[Warning]:
+def _sampling(scored: Scores) -> Iterator[tuple[str, str]]:
     pairs = [
         (s.eics, s.stderr["eics"]) for s in scored if s.eics is not None and s.status == "ok" and "eics" in s.stderr
     ]
@@ -126,18 +122,18 @@ def _sampling(scored: Scores) -> Iterator[Warning]:
     spread = values[(3 * len(values)) // 4] - values[len(values) // 4]
     error = median(error for _, error in pairs)
     if error > _NOISY * spread:
-        yield _warning(
+        yield (
             "Sampling noise",
             f"The standard error of a score ({error:.2g}) is large compared with the spread between prompts "
             f"({spread:.2g}): use more probes, or mode exact, before ranking them.",
         )
 
 
-def _concentrated(scored: Scores) -> Iterator[Warning]:
+def _concentrated(scored: Scores) -> Iterator[tuple[str, str]]:
     for name, title, text in _CONCENTRATED:
         values = [value for s in scored if isinstance(value := s.diagnostics.get(name), int | float)]
         if values and (share := median(values)) > _DOMINANT:
-            yield _warning(title, text.format(share=f"{share:.0%}"))
+            yield (title, text.format(share=f"{share:.0%}"))
 
 
 _CONCENTRATED = (
@@ -160,26 +156,22 @@ _CONCENTRATED = (
 )
 
 
-def _left_out(scored: Scores) -> Iterator[Warning]:
+def _left_out(scored: Scores) -> Iterator[tuple[str, str]]:
     left = max((n for s in scored if isinstance(n := s.diagnostics.get("edges_left_out"), int)), default=0)
     if left:
-        yield _warning(
+        yield (
             f"{left} edges are left out",
             "The linearization 'frozen' holds attention patterns fixed, so edges into <q> and <k> are not in C_sh.",
         )
 
 
-def _length(scored: Scores) -> Iterator[Warning]:
+def _length(scored: Scores) -> Iterator[tuple[str, str]]:
     if len(scored) < 8:
         return
     correlation = length_correlation(scored)
     if correlation is not None and abs(correlation) > 0.7:
-        yield _warning(
+        yield (
             "The score follows prompt length",
             f"Its rank correlation with the number of positions is {correlation:.2f}: compare only prompts of equal "
             "length.",
         )
-
-
-def _warning(title: str, text: str) -> Warning:
-    return {"title": title, "text": text}

@@ -25,7 +25,6 @@ _DEPTH = 12
 _MEDIUM_HEADS = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
 _MEDIUM_MLPS = (0, 4, 8)
 _MOST_PER_LAYER = 6  # heads of one layer in `ioi`
-_PORTS = ("q", "v", "k", "v")
 
 
 def medium(layers: int, heads: int) -> Circuit:
@@ -37,12 +36,8 @@ def medium(layers: int, heads: int) -> Circuit:
 
 def heads_only(layers: int, heads: int) -> Circuit:
     """`medium` without its MLPs."""
-    kept = [
-        edge
-        for edge in medium(layers, heads).edges
-        if Kind.MLP not in (Node.parse(edge.source).kind, Node.parse(edge.target).kind)
-    ]
-    return Circuit(kept, name="heads")
+    edges = medium(layers, heads).edges
+    return Circuit([edge for edge in edges if Kind.MLP not in {Node.parse(end).kind for end in edge[:2]}], name="heads")
 
 
 def ioi(layers: int, heads: int) -> Circuit:
@@ -72,7 +67,7 @@ def random_circuit(
     allowed = [*_ends(inner), *_pairs(inner), Edge("input", "logits")]
     if ports:
         kept = [_with_port(edge) for edge in kept]
-        allowed = [ported for edge in allowed for ported in _all_ports(edge)]
+        allowed = [ported for edge in allowed for ported in _through(edge, "qkv")]
     more = sorted(set(allowed) - set(kept))
     if not len(kept) <= edges <= len(kept) + len(more):
         raise CircuitError(
@@ -96,10 +91,10 @@ def _spread_sites(count: int, layers: int, heads: int) -> list[str]:
 
 def _backbone(inner: Sequence[str], seed: int) -> list[Edge]:
     """One edge into every node, and one to `logits` from each node that nothing reads: close to the fewest edges."""
-    order = sorted(inner, key=lambda name: (_rank(name), Node.parse(name).head or 0))
+    order = sorted(inner, key=lambda name: (_depth(name), Node.parse(name).head or 0))
     kept = []
     for index, node in enumerate(order):
-        before = ["input", *(u for u in order[:index] if _rank(u) < _rank(node))]
+        before = ["input", *(u for u in order[:index] if _depth(u) < _depth(node))]
         source = min(before, key=lambda name: _digest(f"{seed} into {node} {name}"))
         kept.append(Edge(source, node))
     read = {edge.source for edge in kept}
@@ -113,7 +108,7 @@ def _ends(inner: Iterable[str]) -> list[Edge]:
 
 def _pairs(inner: Sequence[str]) -> list[Edge]:
     """Every edge between inner nodes of different layers; parallel models have no others."""
-    return [Edge(u, v) for u in inner for v in inner if _layer(u) < _layer(v)]
+    return [Edge(u, v) for u in inner for v in inner if _depth(u)[0] < _depth(v)[0]]
 
 
 def _chosen(edges: Sequence[Edge], count: int, seed: object) -> list[Edge]:
@@ -123,31 +118,26 @@ def _chosen(edges: Sequence[Edge], count: int, seed: object) -> list[Edge]:
 
 def _with_port(edge: Edge) -> Edge:
     """The edge through a port of its target, chosen by hash, if the target is a head."""
-    if Node.parse(edge.target).kind is not Kind.HEAD:
-        return edge
-    return Edge(edge.source, edge.target, _PORTS[_digest(f"port {edge}")[0] % len(_PORTS)])
+    choices = _through(edge, "qvkv")
+    return choices[_digest(f"port {edge}")[0] % len(choices)]
 
 
-def _all_ports(edge: Edge) -> list[Edge]:
-    if Node.parse(edge.target).kind is not Kind.HEAD:
-        return [edge]
-    return [Edge(edge.source, edge.target, port) for port in "qkv"]
+def _through(edge: Edge, ports: str) -> list[Edge]:
+    """The edge through each of the ports of its target, if the target is a head; else the edge itself."""
+    head = Node.parse(edge.target).kind is Kind.HEAD
+    return [Edge(edge.source, edge.target, port) for port in ports] if head else [edge]
 
 
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-def _rank(name: str) -> float:
-    rank = Node.parse(name).rank
-    assert rank is not None
-    return rank
-
-
-def _layer(name: str) -> int:
-    layer = Node.parse(name).layer
-    assert layer is not None
-    return layer
+def _depth(name: str) -> tuple[int, float]:
+    """Layer and rank of an inner node: within a layer, heads come before the MLP."""
+    node = Node.parse(name)
+    assert node.layer is not None
+    assert node.rank is not None
+    return node.layer, node.rank
 
 
 def _head(depth: int, index: int, layers: int, heads: int) -> str:

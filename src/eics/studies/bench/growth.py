@@ -12,7 +12,7 @@ from math import isqrt, log
 from typing import Any
 
 from eics.models.base import Model
-from eics.reporting.plots import COLOURS
+from eics.reporting.plots import COLOURS, panels
 from eics.scoring.options import PAPER
 from eics.studies.bench.circuits import random_circuit
 from eics.studies.bench.measure import Spread
@@ -39,25 +39,17 @@ class Point:
     size: int
     mode: str
     linearization: str
-    ratio: Spread
+    forward_equivalents: Spread
     seconds: float
     flop_ratio: float
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "axis": self.axis,
-            "size": self.size,
-            "mode": self.mode,
-            "linearization": self.linearization,
-            "forward_equivalents": self.ratio.to_json(),
-            "seconds": self.seconds,
-            "flop_ratio": self.flop_ratio,
-        }
+        return vars(self) | {"forward_equivalents": self.forward_equivalents.to_json()}
 
 
-def steps(sizes: dict[str, tuple[int, ...]] = SIZES) -> int:
+def steps() -> int:
     """The largest possible number of points."""
-    return len(CURVES) * sum(map(len, sizes.values()))
+    return len(CURVES) * sum(map(len, SIZES.values()))
 
 
 def grow(
@@ -120,25 +112,18 @@ def _sized(model: Model, setting: Setting, plan: Plan, axis: str, size: int) -> 
     if axis == "edges":
         nodes = min(150, max(5, 2 * isqrt(size)))
         return Bench(model, setting, plan, circuit(nodes, size, ports=True))
-    return _wide(setting, plan, size)
-
-
-def _wide(setting: Setting, plan: Plan, width: int) -> Bench:
-    heads = width // 64
-    shape = gpt2(width, 2, heads, 1000, 64)
-    model = random_model(shape, name=f"width {width}", device=setting.device, dtype=setting.dtype)
-    circuit = random_circuit(8, 16, layers=2, heads=heads)
-    return Bench(model, replace(setting, shape=None, tokens=min(setting.tokens, 64)), plan, circuit)
+    heads = size // 64
+    shape = gpt2(size, 2, heads, 1000, 64)
+    wide = random_model(shape, name=f"width {size}", device=setting.device, dtype=setting.dtype)
+    setting = replace(setting, shape=None, tokens=min(setting.tokens, 64))
+    return Bench(wide, setting, plan, random_circuit(8, 16, layers=2, heads=heads))
 
 
 def growth_figure(points: Sequence[Point]) -> Any:
     """A panel per axis, doubly logarithmic; markers are medians, bars quartiles, dotted lines FLOPs."""
-    from matplotlib.figure import Figure
-
     names = list(dict.fromkeys(point.axis for point in points))
-    figure = Figure(figsize=(2.6 * len(names) + 1.6, 3.4), layout="constrained")
-    panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
-    for panel, axis in zip(panels, names, strict=True):
+    figure, axes = panels(2.6 * len(names) + 1.6, 3.4, columns=len(names), sharey=True)
+    for panel, axis in zip(axes, names, strict=True):
         for curve in CURVES:
             _draw_curve(panel, [p for p in points if p.axis == axis and (p.mode, p.linearization) == curve])
         panel.set_xscale("log")
@@ -149,9 +134,9 @@ def growth_figure(points: Sequence[Point]) -> Any:
         panel.set_xlabel(axis)
         panel.axhline(1.0, color="0.6", linewidth=0.8)
         panel.grid(visible=True, which="major", linewidth=0.4, alpha=0.5)
-    panels[0].set_ylabel("forward-equivalents")
-    panels[0].plot([], [], color="0.4", linestyle=":", linewidth=0.9, label="FLOPs over the pass's")
-    handles, labels = panels[0].get_legend_handles_labels()
+    axes[0].set_ylabel("forward-equivalents")
+    axes[0].plot([], [], color="0.4", linestyle=":", linewidth=0.9, label="FLOPs over the pass's")
+    handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize=9)
     return figure
 
@@ -162,7 +147,7 @@ def _draw_curve(panel: Any, points: Sequence[Point]) -> None:
     mode, linearization = points[0].mode, points[0].linearization
     colour = COLOURS[0] if mode == "fast" else COLOURS[1]
     filled = linearization == "frozen"
-    sizes, ratios = [p.size for p in points], [p.ratio for p in points]
+    sizes, ratios = [p.size for p in points], [p.forward_equivalents for p in points]
     quartiles = [[r.median - r.low for r in ratios], [r.high - r.median for r in ratios]]
     panel.errorbar(
         sizes, [r.median for r in ratios], quartiles, color=colour, marker="o" if filled else "s", markersize=4,

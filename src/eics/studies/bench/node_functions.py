@@ -9,7 +9,6 @@ without their derivatives.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -28,22 +27,16 @@ Function = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class NodeFunction:
-    """A node's function, the edges into each of its entries, what the node read and what it wrote, (T, d)."""
+    """A node's function, the edges into each of its entries, and what the node wrote, (T, d).
+
+    `zero` is the observed state, nothing added, (entries, T, d), and `value` the function there.
+    """
 
     function: Function
     entries: tuple[tuple[Edge, ...], ...]
-    read: Tensor
     write: Tensor
-
-    @property
-    def zero(self) -> Tensor:
-        """The observed state: nothing added, (entries, T, d)."""
-        return self.read.new_zeros(len(self.entries), *self.read.shape)
-
-    @cached_property
-    def value(self) -> Tensor:
-        """The function at the observed state."""
-        return self.function(self.zero)
+    zero: Tensor
+    value: Tensor
 
 
 class PlainCircuit:
@@ -60,8 +53,6 @@ class PlainCircuit:
         self.writes = {name: self._write(name) for name in circuit.order}
         nodes = {name: self._node(Node.parse(name)) for name in circuit.inner}
         self.nodes = {name: node for name, node in nodes.items() if node.entries}
-        for node in self.nodes.values():
-            _ = node.value  # compute it now: inside a transform it would be cached as one of the transform's tensors
 
     def macro(self, sources: Tensor) -> Tensor:
         """From changes of the sources' writes to changes of the sinks' writes, both stacked, node after node."""
@@ -69,7 +60,7 @@ class PlainCircuit:
         parts = sources.split([shape.numel() for shape in shapes])
         change = {n: p.view(s) for n, p, s in zip(self.circuit.sources, parts, shapes, strict=True)}
         for name, node in self.nodes.items():
-            nothing = torch.zeros_like(node.read)
+            nothing = torch.zeros_like(node.zero[0])
             entering = [sum((change[e.source] for e in edges if e.source in change), nothing) for edges in node.entries]
             change[name] = node.function(torch.stack(entering)) - node.value
         still = {name: torch.zeros_like(self.writes[name]) for name in self.circuit.sinks}
@@ -81,8 +72,9 @@ class PlainCircuit:
             if not (self.frozen and edge.port in ("q", "k")):
                 ports.setdefault(edge.port, []).append(edge)
         read = self._read(node)
-        function = self._function(node, read, tuple(ports))
-        return NodeFunction(function, tuple(map(tuple, ports.values())), read, self.writes[node.name])
+        function, zero = self._function(node, read, tuple(ports)), read.new_zeros(len(ports), *read.shape)
+        entries = tuple(map(tuple, ports.values()))
+        return NodeFunction(function, entries, self.writes[node.name], zero, function(zero))
 
     def _function(self, node: Node, read: Tensor, ports: tuple[str | None, ...]) -> Function:
         if node.kind is Kind.LOGITS:

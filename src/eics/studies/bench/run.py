@@ -16,8 +16,7 @@ from eics.scoring.batch import score_prompts
 from eics.scoring.cuda_graphs import without_cuda_graphs
 from eics.scoring.result import Score
 from eics.studies.bench.circuits import REFERENCES
-from eics.studies.bench.counts import Counts, count
-from eics.studies.bench.measure import Spread, Timing, interleaved, peak_memory, synchronize, timed, timing
+from eics.studies.bench.measure import Counts, Spread, Timing, count, interleaved, peak_memory, timed, timing
 from eics.studies.bench.node_functions import PlainCircuit
 from eics.studies.bench.rows import GIVEN, Row, Setting
 from eics.studies.bench.straightforward import c_sh, dense_seconds, lanczos_seconds, straightforward
@@ -44,14 +43,14 @@ class Compared:
 
     It computes prompts one by one, so one prompt is measured and multiplied. `extrapolated`: the dense matrices are too
     large to make, and the time comes from samples of the work. In `fast`, `times_slower` is for stochastic Lanczos,
-    which needs no small alpha, and `same_times_slower` for the estimate that `fast` makes.
+    which needs no small alpha, and `same_estimate_times_slower` for the estimate that `fast` makes.
     """
 
-    method: str
+    way: str
     seconds: float
     extrapolated: bool
     times_slower: float
-    same_times_slower: float | None = None
+    same_estimate_times_slower: float | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,8 @@ class Bench:
     """A model and a batch of random token lists, which all rows share."""
 
     def __init__(self, model: Model, setting: Setting, plan: Plan, given: Circuit | None = None) -> None:
-        _check(model, setting)
+        if model.context is not None and setting.tokens > model.context:
+            raise EICSError(f"A prompt must have at most the model's {model.context} tokens. Got {setting.tokens}.")
         self.model, self.setting, self.plan, self.given = model, setting, plan, given
         stream = torch.Generator().manual_seed(0)
         self.ids = torch.randint(0, model.vocabulary, (setting.batch, setting.tokens), generator=stream)
@@ -204,7 +204,6 @@ class Bench:
                 same += size * clock(partial(straightforward, plain, options))
             else:
                 seconds += size * clock(partial(straightforward, plain, options))
-        synchronize(self.device)
         method = "dense Jacobians by autograd" if exact else "stochastic Lanczos with JVPs and VJPs by torch.func"
         slower, same_slower = ((t + times.forward.median) / times.seconds.median for t in (seconds, same))
         return Compared(method, seconds + times.forward.median, extrapolated, slower, same_slower if same else None)
@@ -241,8 +240,3 @@ def describe(model: Model, setting: Setting) -> dict[str, Any]:
         "batch": setting.batch,
         "tokens": setting.tokens,
     }
-
-
-def _check(model: Model, setting: Setting) -> None:
-    if model.context is not None and setting.tokens > model.context:
-        raise EICSError(f"A prompt must have at most the model's {model.context} tokens. Got {setting.tokens}.")

@@ -4,7 +4,6 @@ A model is created on its device and in its dtype: an 8B model in bfloat16 never
 caller's random state is left as it was.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eics.errors import ModelError
@@ -13,31 +12,26 @@ if TYPE_CHECKING:
     from eics.models.base import Model
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A family of transformers and the sizes in its config."""
-
-    family: str
-    numbers: dict[str, Any]
+Shape = dict[str, Any]
+"""The config of a model: its family under `model_type`, and its sizes."""
 
 
 def gpt2(width: int, layers: int, heads: int, vocabulary: int, context: int) -> Shape:
     """LayerNorm, plain MLP of four times the width, learned positions."""
-    numbers = {
-        "n_embd": width, "n_layer": layers, "n_head": heads, "vocab_size": vocabulary, "n_positions": context,
-        "bos_token_id": None, "eos_token_id": None,
+    return {
+        "model_type": "gpt2", "n_embd": width, "n_layer": layers, "n_head": heads, "vocab_size": vocabulary,
+        "n_positions": context, "bos_token_id": None, "eos_token_id": None,
     }  # fmt: skip
-    return Shape("gpt2", numbers)
 
 
 def llama(width: int, hidden: int, layers: int, heads: int, groups: int, vocabulary: int, *, tied: bool) -> Shape:
     """RMSNorm, rotary embeddings, grouped queries, gated MLP."""
-    numbers = {
-        "hidden_size": width, "intermediate_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
-        "num_key_value_heads": groups, "vocab_size": vocabulary, "max_position_embeddings": 8192,
-        "tie_word_embeddings": tied, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
+    return {
+        "model_type": "llama", "hidden_size": width, "intermediate_size": hidden, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "num_key_value_heads": groups, "vocab_size": vocabulary,
+        "max_position_embeddings": 8192, "tie_word_embeddings": tied, "bos_token_id": None, "eos_token_id": None,
+        "pad_token_id": None,
     }  # fmt: skip
-    return Shape("llama", numbers)
 
 
 SHAPES: dict[str, Shape] = {
@@ -68,7 +62,7 @@ def random_model(shape: Shape, *, name: str, device: str = "cpu", dtype: str = "
     if dtype not in DTYPES:
         raise ModelError(f"The model's dtype must be {', '.join(DTYPES[:-1])} or {DTYPES[-1]}. Got {dtype!r}.")
     target = checked_device(device)
-    config = AutoConfig.for_model(shape.family, **shape.numbers)
+    config = AutoConfig.for_model(**shape)
     used = [target.index or 0] if target.type == "cuda" else []
     with torch.random.fork_rng(devices=used), target:
         torch.manual_seed(seed)

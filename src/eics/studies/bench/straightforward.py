@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 from torch.func import jvp, vjp, vmap
 
@@ -35,16 +37,11 @@ class PlainScore:
     ei_macro: float
     ei_parts: dict[str, float]
 
-    @property
-    def dei(self) -> float:
-        return self.ei_macro - sum(self.ei_parts.values())
-
 
 def straightforward(plain: PlainCircuit, options: Options) -> PlainScore:
     """Algorithm 1 for one prompt."""
-    parts = {name: ei(jacobian, options, options.node_probes, name) for name, jacobian in node_jacobians(plain)}
-    macro = ei(macro_jacobian(plain), options, options.probes_of_macro, "macro")
-    return PlainScore(c_sh(plain), macro, parts)
+    values = {name: ei(jacobian, options, _probes(options, name), name) for name, jacobian in jacobians(plain)}
+    return PlainScore(c_sh(plain), values.pop("macro"), values)
 
 
 def c_sh(plain: PlainCircuit) -> float:
@@ -60,7 +57,7 @@ def c_sh(plain: PlainCircuit) -> float:
 
 
 def _along(node: NodeFunction, entry: int, write: Tensor) -> Tensor:
-    tangent = node.zero
+    tangent = torch.zeros_like(node.zero)
     tangent[entry] = write
     image: Tensor = jvp(node.function, (node.zero,), (tangent,))[1]
     return image
@@ -101,17 +98,20 @@ class Jacobian:
         return result[0], result[1]
 
 
-def node_jacobians(plain: PlainCircuit) -> Iterator[tuple[str, Jacobian]]:
-    """J_v of every node that has a parent, with its entries side by side."""
+def jacobians(plain: PlainCircuit) -> Iterator[tuple[str, Jacobian]]:
+    """J_v of every node that has a parent, with its entries side by side; then J_M, under the name `macro`.
+
+    J_M is the derivative of the whole circuit as one function, which equals the sum over paths.
+    """
     for name, node in plain.nodes.items():
         yield name, Jacobian(node.function, node.zero, node.write.numel())
-
-
-def macro_jacobian(plain: PlainCircuit) -> Jacobian:
-    """J_M: the derivative of the whole circuit as one function, which equals the sum over paths."""
     size = sum(plain.writes[name].numel() for name in plain.circuit.sources)
     point = next(iter(plain.writes.values())).new_zeros(size)
-    return Jacobian(plain.macro, point, sum(plain.writes[name].numel() for name in plain.circuit.sinks))
+    yield "macro", Jacobian(plain.macro, point, sum(plain.writes[name].numel() for name in plain.circuit.sinks))
+
+
+def _probes(options: Options, name: str) -> int:
+    return options.probes_of_macro if name == "macro" else options.node_probes
 
 
 def ei(jacobian: Jacobian, options: Options, probes: int, name: str) -> float:
@@ -171,20 +171,17 @@ def _quadrature(gram: Function, start: Tensor, steps: int, alpha: float) -> floa
             break
         beside.append(size)
         basis.append(image / size)
-    tridiagonal = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
-    off = torch.tensor(beside[: len(diagonal) - 1], dtype=torch.float64)
-    tridiagonal += torch.diag(off, 1) + torch.diag(off, -1)
-    values, vectors = torch.linalg.eigh(tridiagonal)
-    return float(norm.square()) * float((vectors[0].square() * torch.log1p(alpha * values.clamp(min=0))).sum())
+    values, vectors = eigh_tridiagonal(diagonal, beside)
+    return float(norm.square()) * float((vectors[0] ** 2 * np.log1p(alpha * values.clip(min=0))).sum())
 
 
 def lanczos_seconds(plain: PlainCircuit, options: Options, clock: Clock) -> float:
     """Seconds of stochastic Lanczos quadrature for one prompt, extrapolated from one timed probe per map."""
     chosen = options.with_(mode="lanczos")
     total = clock(partial(c_sh, plain))
-    for name, jacobian in node_jacobians(plain):
-        total += chosen.node_probes * clock(partial(ei, jacobian, chosen, 1, name))
-    return total + chosen.probes_of_macro * clock(partial(ei, macro_jacobian(plain), chosen, 1, "macro"))
+    for name, jacobian in jacobians(plain):
+        total += _probes(chosen, name) * clock(partial(ei, jacobian, chosen, 1, name))
+    return total
 
 
 def dense_seconds(plain: PlainCircuit, clock: Clock, *, chunk: int = 64) -> float:
@@ -194,7 +191,7 @@ def dense_seconds(plain: PlainCircuit, clock: Clock, *, chunk: int = 64) -> floa
     matrix are scaled by the cube of its side.
     """
     total = clock(partial(c_sh, plain))
-    for jacobian in [*dict(node_jacobians(plain)).values(), macro_jacobian(plain)]:
+    for _, jacobian in jacobians(plain):
         count = min(chunk, jacobian.rows)
         jacobian.dense_rows(0, count)  # warm-up
         total += clock(partial(jacobian.dense_rows, 0, count)) * jacobian.rows / count

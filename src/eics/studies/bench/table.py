@@ -31,7 +31,7 @@ class Report:
         forward = {
             "seconds": self.forward.seconds.to_json(),
             "seconds_all_logits": self.forward.all_logits.to_json(),
-            "counts": self.forward.counts.to_json(),
+            "counts": vars(self.forward.counts),
             "memory_mb": self.forward.memory,
         }
         report = {**FORMAT, "machine": self.machine, "model": self.model, "forward": forward}
@@ -44,7 +44,6 @@ class Report:
 def row_json(result: RowResult, setting: Setting) -> dict[str, Any]:
     """One row with its targets, as JSON."""
     must, goal = targets(result.row, setting)
-    compared = result.compared
     return {
         "name": result.row.name,
         "circuit": {"name": result.row.circuit, "nodes": result.nodes, "edges": result.edges},
@@ -56,18 +55,10 @@ def row_json(result: RowResult, setting: Setting) -> dict[str, Any]:
         "must": must,
         "goal": goal,
         "reached": reached(result, setting) or None,
-        "counts": result.counts.to_json(),
+        "counts": vars(result.counts),
         "flop_ratio": result.flop_ratio,
         "memory_mb": result.memory,
-        "straightforward": None
-        if compared is None
-        else {
-            "way": compared.method,
-            "seconds": compared.seconds,
-            "extrapolated": compared.extrapolated,
-            "times_slower": compared.times_slower,
-            "same_estimate_times_slower": compared.same_times_slower,
-        },
+        "straightforward": None if result.compared is None else vars(result.compared),
     }
 
 
@@ -134,8 +125,8 @@ def cells(result: RowResult, setting: Setting) -> dict[str, str]:
     ratio, compared = result.timing.ratio, result.compared
     spread = "" if ratio.runs == 1 else f" ({_number(ratio.low)}-{_number(ratio.high)})"
     faster = "" if compared is None else f"{'~' if compared.extrapolated else ''}{_number(compared.times_slower)}x"
-    if compared is not None and compared.same_times_slower is not None:
-        faster += f" ({_number(compared.same_times_slower)}x)"
+    if compared is not None and compared.same_estimate_times_slower is not None:
+        faster += f" ({_number(compared.same_estimate_times_slower)}x)"
     return {
         "row": result.row.name,
         "cost": _number(ratio.median) + spread,

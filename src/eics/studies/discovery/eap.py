@@ -6,8 +6,13 @@ with a' the ablated write and M the metric: to first order, how much the metric 
 instead of a. EAP takes the gradient at the clean prompt; EAP-IG averages it while the embeddings move from ablated to
 clean, so that the scores of the edges out of `input` add up to `M(clean) - M(ablated input)`.
 
-All edges of a batch cost one backward sweep (`eics.studies.discovery.backward`) and one matrix product per layer; there
-is no loop over edges. Under `frozen`, scores are exact for the affine model that holds patterns, norms and gates.
+All edges of a batch cost one backward sweep and one matrix product per layer; there is no loop over edges. With g the
+gradient at the residual stream, a node's write has cotangent g and what it read gets `J^T g`, which joins the stream
+below: a backward pass made of the score's own operators gives the gradient at every reader, port by port. Under
+`frozen` the operators hold patterns, norms and gates, and scores are exact for that affine model.
+
+A norm after a layer's heads (Gemma) belongs to no single head. The sweep uses its full Jacobian, so that the gradient
+is the model's, whereas the score's map of a single head holds the norm's denominator.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,12 +25,16 @@ from eics.circuits.graph import Edge
 from eics.errors import OptionError
 from eics.linalg.memory import chunk_width, memory_bound, memory_limit
 from eics.models.base import Model
-from eics.studies.discovery.backward import gradients
 from eics.studies.discovery.full_graph import FullGraph
-from eics.studies.discovery.metrics import Targets, measure, slope
+from eics.studies.discovery.metrics import measure, slope
 from eics.studies.discovery.reference import Writes, head_differences, mean_writes
 from eics.studies.discovery.task import Pair, Task, targets
+from eics.transformer.attention import AttentionState
 from eics.transformer.forward import ForwardState, run
+from eics.transformer.head import HeadMap
+from eics.transformer.mlp import MLPMap
+from eics.transformer.norm import NormMap
+from eics.transformer.readout import ReadoutMap
 
 METHODS = ("eap", "eap-ig")
 
@@ -109,7 +118,7 @@ def attribute(
         if how.ablation == "mean":
             means = mean_writes(_run(model, [p.clean for p in pairs]) for pairs in task.batches(batch_size))
         for pairs in task.batches(batch_size):
-            batch = _Batch.of(model, graph, how, pairs, means)
+            batch = _Batch(model, graph, how, pairs, means)
             total += batch.scores().double().cpu()
             clean, ablated = clean + batch.clean_metric, ablated + batch.ablated_metric
             tick(len(pairs))
@@ -121,41 +130,28 @@ def _run(model: Model, prompts: Sequence[Sequence[int]], embeddings: Tensor | No
     return run(model, prompts, logits=True, embeddings=embeddings)
 
 
-@dataclass(frozen=True)
 class _Batch:
     """One batch of pairs; its metrics and scores are sums over the pairs."""
 
-    model: Model
-    graph: FullGraph
-    how: How
-    prompts: list[tuple[int, ...]]
-    clean: Writes
-    clean_state: ForwardState | None  # for EAP only, which takes gradients there; EAP-IG frees what nodes read
-    ablated: Writes
-    targets: Targets
-    clean_metric: float
-    ablated_metric: float
-
-    @classmethod
-    def of(cls, model: Model, graph: FullGraph, how: How, pairs: Sequence[Pair], means: Writes | None) -> "_Batch":
-        prompts = [pair.clean for pair in pairs]
-        clean = _run(model, prompts)
-        assert clean.logits is not None
-        assert clean.input is not None
+    def __init__(self, model: Model, graph: FullGraph, how: How, pairs: Sequence[Pair], means: Writes | None) -> None:
+        self.model, self.graph, self.how = model, graph, how
+        self.prompts = [pair.clean for pair in pairs]
+        clean = _run(model, self.prompts)
+        self.clean = Writes.of(clean)
         if how.ablation == "corrupted":
-            ablated_state = _run(model, [pair.corrupted or () for pair in pairs])
-            ablated = Writes.of(ablated_state)
+            ablated = _run(model, [pair.corrupted or () for pair in pairs])
+            self.ablated = Writes.of(ablated)
         else:
-            ablated = means or Writes.of(clean).zero()
-            ablated_state = _run(model, prompts, ablated.input.expand_as(clean.input))
-        assert ablated_state.logits is not None
-        aims = replace(targets(pairs, model), full=clean.logits)
-        clean_metric, ablated_metric = (
-            float(measure(how.metric, logits, aims).sum()) for logits in (clean.logits, ablated_state.logits)
+            self.ablated = means or self.clean.zero()
+            ablated = _run(model, self.prompts, self.ablated.input.expand_as(self.clean.input))
+        assert clean.logits is not None
+        assert ablated.logits is not None
+        self.targets = replace(targets(pairs, model), full=clean.logits)
+        self.clean_metric, self.ablated_metric = (
+            float(measure(how.metric, logits, self.targets).sum()) for logits in (clean.logits, ablated.logits)
         )
-        state = clean if how.method == "eap" else None
-        writes = Writes.of(clean)
-        return cls(model, graph, how, prompts, writes, state, ablated, aims, clean_metric, ablated_metric)
+        # EAP takes gradients at the clean state; EAP-IG does not, and frees what nodes read there.
+        self.clean_state = clean if how.method == "eap" else None
 
     def scores(self) -> Tensor:
         """(writers, readers)."""
@@ -187,7 +183,7 @@ class _Batch:
         gathered: list[int] = []
         blocks: list[Tensor] = []
         frozen = self.how.linearization == "frozen"
-        for columns, gradient in gradients(state, self.graph, direction, frozen):
+        for columns, gradient in _gradients(state, self.graph, direction, frozen):
             if gathered and len(gathered) + len(columns) > most:
                 yield gathered, torch.cat(blocks)
                 gathered, blocks = [], []
@@ -223,3 +219,44 @@ class _Differences:
             mlp = (self.clean.mlps[layer] - self.ablated.mlps[layer]).unsqueeze(0)
             yield slice(start, start + len(heads) + 1), torch.cat([heads, mlp])
             start += len(heads) + 1
+
+
+def _gradients(
+    state: ForwardState, graph: FullGraph, direction: Tensor, frozen: bool
+) -> Iterator[tuple[list[int], Tensor]]:
+    """Yields, from the top down, columns of the graph and the gradients at what those readers read, (R, B, T, d).
+
+    `direction` is the gradient of the metric by the logits, (B, V). Heads come in chunks that stay within the memory
+    bound; under `frozen`, queries and keys have no gradient and are left out.
+    """
+    spec = state.model.transformer
+    assert state.final_read is not None
+    readout = ReadoutMap(spec, state.final_read, state.answer, "logits", None, frozen)
+    stream = readout.rmv(direction.unsqueeze(2)).view_as(state.final_read)
+    yield [graph.columns["logits", None]], stream.unsqueeze(0)
+    for layer in reversed(range(len(spec.blocks))):
+        block = spec.blocks[layer]
+        mlp = MLPMap(block.mlp, state.mlp_reads[layer], frozen)
+        by_mlp = mlp.rmv(stream.flatten(1).unsqueeze(2)).view_as(stream)
+        yield [graph.columns[f"m{layer}", None]], by_mlp.unsqueeze(0)
+        above = stream if block.parallel else stream + by_mlp
+        stream = stream + by_mlp
+        for port, heads, by_head in _head_gradients(state, layer, above, frozen):
+            yield [graph.columns[f"a{layer}.h{head}", port] for head in heads], by_head
+            stream = stream + by_head.sum(dim=0)
+
+
+def _head_gradients(
+    state: ForwardState, layer: int, cotangent: Tensor, frozen: bool
+) -> Iterator[tuple[str, list[int], Tensor]]:
+    spec = state.model.transformer.blocks[layer].attention
+    batch, length, width = cotangent.shape
+    if spec.post_norm is not None:
+        cotangent = NormMap.at(spec.post_norm, state.summed[layer], frozen).rmv(cotangent.unsqueeze(1)).squeeze(1)
+    chunk = chunk_width(batch * length * max(2 * width, 4 * length), cotangent.dtype)
+    for start in range(0, spec.heads, chunk):
+        heads = list(range(start, min(start + chunk, spec.heads)))
+        rotation = state.rotations.get(layer)
+        attention = AttentionState(spec, state.attention_reads[layer], rotation, None, frozen, heads)
+        for port, gradient in HeadMap(attention, range(len(heads)), None).ports_back(cotangent):
+            yield port, heads, gradient

@@ -10,6 +10,7 @@ model does). Both use the trapezoid rule in k. Intervals come from resampling pr
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from eics.circuits.graph import Circuit
 from eics.errors import CircuitError, OptionError
 from eics.linalg.memory import memory_limit
 from eics.models.base import Model
+from eics.reporting.plots import COLOURS, panels
 from eics.studies.discovery.ablate import circuit_logits
 from eics.studies.discovery.full_graph import FullGraph
 from eics.studies.discovery.metrics import measure
@@ -85,46 +87,10 @@ def faithfulness(
                 "A circuit must have whole nodes to be run by itself. Got one restricted to some positions at "
                 f"{next(iter(circuit.positions))!r}: remove its positions."
             )
-    values = _values(model, task, circuits, metric, ablation, batch_size, memory, tick)
-    full, empty, each = values[0], values[1], values[2:]
-    if np.isclose(full.mean(), empty.mean(), rtol=1e-5, atol=1e-7):
-        raise OptionError(
-            f"Ablating everything must change the metric. {metric} is {full.mean():.6g} either way on {task.name!r}: "
-            "use another ablation, or more varied prompts."
-        )
     graph = FullGraph.of(model)
-    counts = [int(graph.mask(circuit).sum()) for circuit in circuits.values()]
-    shares = [count / graph.edges for count in counts]
-    drawn = resampled_indices(len(full), _RESAMPLES, np.random.default_rng(seed))
-    curves = _curve(full[drawn], empty[drawn], each[:, drawn])  # (circuits, resamples)
-    curve = _curve(full, empty, each)
-    points = tuple(
-        Point(name, count, share, Interval.of(value, samples))
-        for name, count, share, value, samples in zip(circuits, counts, shares, curve, curves, strict=True)
-    )
-    cpr = cmd = None
-    if len(circuits) > 1:
-        order = np.argsort(shares)
-        x, y, samples = np.array(shares)[order], curve[order], curves[order]
-        cpr = Interval.of(trapezoid(y, x), trapezoid(samples, x, axis=0))
-        cmd = Interval.of(trapezoid(np.abs(1 - y), x), trapezoid(np.abs(1 - samples), x, axis=0))
-    return Faithfulness(points, float(full.mean()), float(empty.mean()), len(full), cpr, cmd)
-
-
-def _values(
-    model: Model,
-    task: Task,
-    circuits: Mapping[str, Circuit],
-    metric: str,
-    ablation: str,
-    batch_size: int,
-    memory: float,
-    tick: Callable[[int], None],
-) -> Numbers:
-    """The metric on each prompt, (2 + circuits, prompts): full model, everything ablated, each circuit."""
-    graph = FullGraph.of(model)
-    masks = [torch.zeros_like(graph.valid), *(graph.mask(circuit) for circuit in circuits.values())]
-    columns = []
+    masks = {name: graph.mask(circuit) for name, circuit in circuits.items()}
+    nothing = torch.zeros_like(graph.valid)
+    columns = []  # the metric on each prompt: full model, everything ablated, each circuit
     with torch.no_grad(), memory_limit(memory):
         means = None
         if ablation == "mean":
@@ -137,12 +103,39 @@ def _values(
             else:
                 ablated = means or Writes.of(clean).zero()
             aims = replace(targets(batch, model), full=clean.logits)
-            logits = [clean.logits, *(circuit_logits(clean, ablated, graph, mask) for mask in masks)]
-            columns.append(
-                torch.stack([measure(metric, run_logits, aims) for run_logits in logits]).double().cpu().numpy()
-            )
+            alone = [circuit_logits(clean, ablated, graph, mask) for mask in (nothing, *masks.values())]
+            values = torch.stack([measure(metric, logits, aims) for logits in (clean.logits, *alone)])
+            columns.append(values.double().cpu().numpy())
             tick(len(batch))
-    return np.concatenate(columns, axis=1)
+    full, empty, *each = np.concatenate(columns, axis=1)
+    if np.isclose(full.mean(), empty.mean(), rtol=1e-5, atol=1e-7):
+        raise OptionError(
+            f"Ablating everything must change the metric. {metric} is {full.mean():.6g} either way on {task.name!r}: "
+            "use another ablation, or more varied prompts."
+        )
+    edges = {name: int(mask.sum()) for name, mask in masks.items()}
+    return _over_sizes(edges, graph.edges, full, empty, np.array(each), np.random.default_rng(seed))
+
+
+def _over_sizes(
+    edges: Mapping[str, int], total: int, full: Numbers, empty: Numbers, each: Numbers, rng: np.random.Generator
+) -> Faithfulness:
+    """The result from each circuit's number of edges and the metric on each prompt; `each` is (circuits, prompts)."""
+    shares = [count / total for count in edges.values()]
+    drawn = resampled_indices(len(full), _RESAMPLES, rng)
+    curves = _curve(full[drawn], empty[drawn], each[:, drawn])  # (circuits, resamples)
+    curve = _curve(full, empty, each)
+    points = tuple(
+        Point(name, count, share, Interval.of(value, samples))
+        for (name, count), share, value, samples in zip(edges.items(), shares, curve, curves, strict=True)
+    )
+    cpr = cmd = None
+    if len(edges) > 1:
+        order = np.argsort(shares)
+        x, y, samples = np.array(shares)[order], curve[order], curves[order]
+        cpr = Interval.of(trapezoid(y, x), trapezoid(samples, x, axis=0))
+        cmd = Interval.of(trapezoid(np.abs(1 - y), x), trapezoid(np.abs(1 - samples), x, axis=0))
+    return Faithfulness(points, float(full.mean()), float(empty.mean()), len(full), cpr, cmd)
 
 
 def _curve(full: Numbers, empty: Numbers, each: Numbers) -> Numbers:
@@ -150,3 +143,25 @@ def _curve(full: Numbers, empty: Numbers, each: Numbers) -> Numbers:
     drop = full.mean(axis=-1) - empty.mean(axis=-1)
     curve: Numbers = (each.mean(axis=-1) - empty.mean(axis=-1)) / np.where(drop == 0, np.nan, drop)
     return curve
+
+
+def faithfulness_figure(result: Faithfulness, title: str) -> Any:
+    """Faithfulness over circuit size, with intervals; 1 is the full model, 0 the model with everything ablated."""
+    figure, (axes,) = panels(7, 4.2)
+    points = sorted(result.points, key=lambda point: point.share)
+    own = [point for point in points if point.name == "circuit"]
+    curve = [point for point in points if point.name != "circuit"]
+    for group, colour, label in ((curve, COLOURS[0], "top edges"), (own, COLOURS[1], "the file's circuit")):
+        if group:
+            shares, kept = [point.share for point in group], [point.faithfulness for point in group]
+            errors = [[f.value - f.low for f in kept], [f.high - f.value for f in kept]]
+            axes.errorbar(shares, [f.value for f in kept], yerr=errors, fmt="o-", color=colour, capsize=3, label=label)
+    axes.axhline(1.0, color="0.5", linewidth=0.8)
+    axes.axhline(0.0, color="0.5", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_xlabel("edges, as a share of all")
+    axes.set_ylabel("faithfulness (95% interval over prompts)")
+    areas = f"\nCPR {result.cpr}, CMD {result.cmd}" if result.cpr is not None else ""
+    axes.set_title(title + areas, fontsize=10)
+    axes.legend(frameon=False, fontsize=9)
+    return figure

@@ -7,12 +7,15 @@ edge into a node that it has already reached, so that every edge leads to the re
 
 import heapq
 from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
 
 from eics.circuits.cuts import Dropped
-from eics.circuits.formats import prune
+from eics.circuits.formats import CircuitGraph, ModelShape, prune
 from eics.circuits.graph import Circuit, Edge
 from eics.errors import OptionError
-from eics.studies.discovery.eap import Attribution
+from eics.models.base import Model
+from eics.studies.discovery.eap import Attribution, How
 
 SELECTIONS = ("greedy", "top")
 
@@ -25,6 +28,28 @@ def select(attribution: Attribution, edges: int, how: str = "greedy") -> tuple[C
         raise OptionError.of("edges", "a whole number >= 1", edges)
     chosen = _greedy(attribution, edges) if how == "greedy" else _top(attribution, edges)
     return prune(Circuit(chosen, scores={edge: attribution[edge] for edge in chosen}))
+
+
+def found_graph(
+    model: Model, task: str, attribution: Attribution, how: How, edges: int, selection: str, *, all_edges: bool = False
+) -> tuple[CircuitGraph, Dropped]:
+    """The selected circuit as a graph; with `all_edges`, every edge of the model, with those of the circuit flagged."""
+    circuit, dropped = select(attribution, edges, selection)
+    graph, width = attribution.graph, model.transformer.width
+    scores = dict(attribution.edges()) if all_edges else circuit.scores
+    metadata: dict[str, Any] = {
+        "model": model.name,
+        "task": task,
+        "pairs": attribution.pairs,
+        **asdict(how),
+        "selection": selection,
+        "edges_asked_for": edges,
+        "metric_clean": attribution.clean,
+        "metric_ablated": attribution.ablated,
+    }
+    shape = ModelShape(graph.layers, graph.heads, graph.parallel, width)
+    kept = frozenset(circuit.edges) if all_edges else None
+    return CircuitGraph(tuple(scores), scores, kept, shape, metadata=metadata), dropped
 
 
 def _top(attribution: Attribution, count: int) -> list[Edge]:

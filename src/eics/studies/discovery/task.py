@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from eics.data.bundled import bundled
 from eics.errors import OptionError, PromptError
 from eics.models.base import Model
 from eics.models.prompts import Prompt, read_lines, tokenize
@@ -61,11 +60,6 @@ class Task:
         ordered = sorted(self.pairs, key=lambda pair: len(pair.clean))
         for start in range(0, len(ordered), size):
             yield ordered[start : start + size]
-
-
-def bundled_tasks() -> list[str]:
-    """Names of the tasks in the package."""
-    return bundled("tasks", ".jsonl")
 
 
 def read_task(path: str | Path, model: Model, limit: int | None = None) -> Task:

@@ -1,9 +1,8 @@
-"""The figures of the toy. Built without pyplot: no global state, no display."""
+"""The figures of the toy."""
 
-from pathlib import Path
 from typing import Any
 
-from eics.reporting.plots import COLOURS
+from eics.reporting.plots import COLOURS, panels
 from eics.scoring.formula import discounted
 from eics.studies.toy.curves import Curves
 
@@ -15,7 +14,7 @@ _TAU = r"Noise scale $\tau$"
 
 def paper_figure(curves: Curves) -> Any:
     """The paper's figure: EICS and its two factors over tau."""
-    figure, (axes,) = _axes(1, (6.2, 4.2))
+    figure, (axes,) = panels(6.2, 4.2)
     _line(axes, curves, "eics", "EICS", BLUE, "-o")
     # As in the paper: computed from the mean C_sh, not averaged over seeds.
     consistency = [discounted(1.0, c_sh) for c_sh in curves.mean("c_sh")]
@@ -27,7 +26,7 @@ def paper_figure(curves: Curves) -> Any:
 
 def general_figure(curves: Curves) -> Any:
     """The same nodes by the general code: score, C_sh and dEI in three configurations."""
-    figure, axes = _axes(3, (13.5, 4.0))
+    figure, axes = panels(13.5, 4.0, columns=3)
     styles = {"nodes": (GREY, "-."), "branches": (BLUE, "-o"), "well_posed": (ORANGE, "--s")}
     labels = {"nodes": "paper, parts = nodes", "branches": "paper, parts = branches", "well_posed": "well-posed"}
     for name, (colour, style) in styles.items():
@@ -45,7 +44,7 @@ def general_figure(curves: Curves) -> Any:
 
 def protocol_figure(curves: Curves, noisy: tuple[str, ...]) -> Any:
     """Additive noise on chosen edges: what responds to it and what does not."""
-    figure, axes = _axes(4, (11.5, 8.0), rows=2)
+    figure, axes = panels(11.5, 8.0, rows=2, columns=2)
     _line(axes[0], curves, "c_sh", r"$C_{\mathrm{sh}}$", BLUE, "-o")
     shown = ", ".join(noisy) if len(noisy) <= 2 else f"{len(noisy)} noisy edges"
     _line(axes[0], curves, "noisy_share", f"share of {shown}", ORANGE, "--s")
@@ -67,22 +66,6 @@ def protocol_figure(curves: Curves, noisy: tuple[str, ...]) -> Any:
     twin.legend(frameon=False, fontsize=9, loc="lower right")
     _finish(axes[3], "Baselines", "residual norm")
     return figure
-
-
-def save(figure: Any, folder: Path, stem: str) -> list[Path]:
-    """Writes the figure as PDF and PNG."""
-    paths = [folder / f"{stem}.pdf", folder / f"{stem}.png"]
-    for path in paths:
-        figure.savefig(path, dpi=160)
-    return paths
-
-
-def _axes(count: int, size: tuple[float, float], rows: int = 1) -> tuple[Any, list[Any]]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(rows, count // rows, squeeze=False)
-    return figure, list(grid.flat)
 
 
 def _line(axes: Any, curves: Curves, name: str, label: str, colour: str, style: str) -> None:

@@ -18,7 +18,7 @@ from eics.linearized.circuit import LinearizedCircuit
 from eics.linearized.explicit import LinearCircuit
 from eics.scoring.baselines.eac import EdgeActivationCorrelation
 from eics.scoring.baselines.ear import ridge_factors
-from eics.scoring.emergence import Emergence, emergence_spectra
+from eics.scoring.emergence import emergence_spectra
 from eics.scoring.formula import discounted
 from eics.scoring.options import PAPER
 from eics.scoring.sheaf import sheaf_term
@@ -74,9 +74,12 @@ class Protocol:
         }
 
     def _emergence(self, linearized: LinearizedCircuit, tau: float) -> dict[str, Tensor]:
-        branches = PAPER.with_(parts="branches")
+        branches = PAPER.with_(parts="branches", factorization="cholesky")
         fast = emergence_spectra(linearized.engine(), branches.with_(mode="fast"))
-        at_one, at_noise = (_exact_at(linearized, alpha) for alpha in (1.0, 1.0 / (1.0 + tau**2)))
+        at_one, at_noise = (
+            emergence_spectra(linearized.engine(), branches.with_(alpha=alpha)).at(alpha, "difference")
+            for alpha in (1.0, 1.0 / (1.0 + tau**2))
+        )
         return {
             "dei_exact": at_one.dei.value,
             "dei_fast": fast.at(1.0, "difference").dei.value,
@@ -91,11 +94,6 @@ class Protocol:
             source, target = (values[node].unsqueeze(1) for node in edge.split("->"))
             norms.append((source @ right @ left - target).norm(dim=-1).squeeze(1))
         return torch.stack(norms).mean(dim=0)
-
-
-def _exact_at(linearized: LinearizedCircuit, alpha: float) -> Emergence:
-    options = PAPER.with_(parts="branches", factorization="cholesky", alpha=alpha)
-    return emergence_spectra(linearized.engine(), options).at(alpha, "difference")
 
 
 def _normal(shape: tuple[int, ...], purpose: str) -> Tensor:
