@@ -7,7 +7,7 @@
 
 Everything is imported on first use, so `import eics` alone is quick. The rooms below, in the order in which one may
 import another: `data`, then `linalg` and `circuits`, then `linearized` and `models`, then `transformer`, `scoring`,
-`reporting`, `studies` and `cli`. A score starts in `scoring/api.py`; `docs/architecture.md` has the map.
+`reporting`, `studies` and `cli`. A score runs in `scoring/batch.py`; `docs/architecture.md` has the map.
 """
 
 from importlib import import_module

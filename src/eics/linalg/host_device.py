@@ -3,7 +3,7 @@
 Copy device values to the host with `to_host`, host values to the device with `to_device`. A replayed CUDA graph
 (`scoring/cuda_graphs.py`) can do neither: it cannot wait for a number from the device or send one. So a first run
 writes every answer and every constant on a `Tape`, and a second one, under `Replay`, reads them from there. Recorded
-answers are not trusted: whoever replays a graph compares them with what the device computed this time.
+answers are not trusted: replaying a graph compares them with what the device computed this time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

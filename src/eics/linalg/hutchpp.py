@@ -1,11 +1,12 @@
-"""The small-alpha form of EI from ||J||_F^2, in closed form or by Hutch++ (Meyer, Musco, Musco, Woodruff 2021).
+"""`--mode fast`: the small-alpha form of EI from ||J||_F^2, in closed form or by Hutch++ (Meyer, Musco, Musco,
+Woodruff 2021).
 
     EI(J) = 1/2 sum_i log(1 + alpha sigma_i^2)  ~  alpha/2 ||J||_F^2      for alpha sigma_max^2 << 1
 
 Hutch++ splits `tr(A) = tr(Q^T A Q) + tr((I-QQ^T) A (I-QQ^T))` with Q an orthonormal basis from a few probes: the
 large eigenvalues are summed exactly and only the rest is sampled, with other probes. With A = J J^T a quadratic form
-`x^T A x = ||J^T x||^2` costs one product, and so does a column of the sketch: Q spans J times a few probes, not A times
-them. At equal cost that leaves more to sample with, and on macro maps of SmolLM2 the error is smaller.
+`x^T A x = ||J^T x||^2` costs one product, and so does a column of the sketch if Q spans J (not A) times a few probes.
+That leaves more probes to sample with at equal cost, and gives smaller errors on macro maps of SmolLM2.
 """
 
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ class SmallAlpha(Spectrum):
 
     @property
     def sampled(self) -> bool:  # type: ignore[override]
-        """Where there was no closed form."""
+        """Whether there was no closed form."""
         return not self.exact
 
     def ei(self, alpha: Alpha) -> Estimate:
@@ -59,7 +60,7 @@ class SmallAlpha(Spectrum):
 
 
 def at_least_one(count: Tensor | int) -> Tensor | int:
-    """A number to divide by, where there may be nothing to count."""
+    """A count to divide by, at least 1."""
     return count.clamp(min=1) if isinstance(count, Tensor) else max(1, count)
 
 
@@ -78,7 +79,7 @@ def joined(spectra: Sequence[SmallAlpha], batch: int) -> SmallAlpha:
 
 
 def counts(numbers: Sequence[Tensor | int], batch: int, device: torch.device) -> Tensor:
-    """Counts that are plain or for each prompt as columns, (B or 1, numbers)."""
+    """Counts, plain or one for each prompt, as columns: (B or 1, numbers)."""
     if not any(isinstance(number, Tensor) for number in numbers):
         return to_device([list(numbers)], device)
     tensors = [n if isinstance(n, Tensor) else torch.full((1,), n, device=device) for n in numbers]
@@ -86,12 +87,12 @@ def counts(numbers: Sequence[Tensor | int], batch: int, device: torch.device) ->
 
 
 def side_by_side(tensors: Sequence[Tensor], batch: int) -> Tensor:
-    """Numbers for each prompt or for all, (B or 1,) each, as columns: (B, tensors)."""
+    """Tensors of (B or 1,) as columns: (B, tensors)."""
     return torch.stack([tensor.expand(batch) for tensor in tensors], dim=1)
 
 
 def closed_form(operator: LinearOperator, rank: Tensor | int) -> SmallAlpha | None:
-    """Without a probe, where the operator knows its norm."""
+    """From the norm that the operator's structure gives, without a probe; None if it gives none."""
     with norms():
         known = structure(operator)
         norm = None if known is None else known.frobenius_squared()
@@ -99,7 +100,7 @@ def closed_form(operator: LinearOperator, rank: Tensor | int) -> SmallAlpha | No
 
 
 def small_alpha(operator: LinearOperator, gram: Gram, rank: Tensor | int, *, probes: int, stream: Stream) -> SmallAlpha:
-    """The closed form where the operator has one, Hutch++ elsewhere."""
+    """The closed form if there is one, else Hutch++."""
     closed = closed_form(operator, rank)
     if closed is not None:
         return closed
@@ -123,16 +124,16 @@ def hutchpp(gram: Gram, *, probes: int, stream: Stream) -> tuple[Tensor, Tensor]
 def _range_basis(block: Tensor) -> Tensor:
     """Orthonormal columns that span the columns of a block (B, n, k) and nothing else; zero columns where it has less.
 
-    By Gram and Schmidt in float64, column by column, each twice: a QR takes as long as a sweep on a GPU, and would fill
-    up with arbitrary directions, others for a padded prompt than for the same one alone. A column of which a millionth
-    is left beside those before it is left out, and to be sampled.
+    By Gram-Schmidt in float64, column by column, each twice: on a GPU a QR takes as long as a sweep, and it would fill
+    up with arbitrary directions that differ between a padded prompt and the same prompt alone. A column of which less
+    than a millionth is new is left out, and sampled.
     """
     good = block.flatten(1).isfinite().all(dim=1).view(-1, 1, 1)
     columns = torch.where(good, block, 0.0).double()
     least = 1e-6 * torch.linalg.vector_norm(columns, dim=1, keepdim=True).amax(dim=2, keepdim=True)
     basis = columns[..., :0]
     for column in columns.split(1, dim=2):
-        for _ in range(2):  # the second takes away what the first left by its rounding
+        for _ in range(2):  # the second removes what rounding left of the first
             column = column - basis @ (basis.mT @ column)  # noqa: PLW2901
         length = torch.linalg.vector_norm(column, dim=1, keepdim=True)
         there = length > least

@@ -2,10 +2,10 @@
 
 With A = J^T J (or J J^T) and Rademacher z, `E z^T log(I + alpha A) z = logdet(I + alpha A)`. `m` Lanczos steps
 from z give a tridiagonal T whose eigenvalues and first eigenvector entries are the nodes and weights of the
-Gauss rule for that quadratic form. The rule is exact for polynomials of degree 2m-1; since every even
-derivative of log(1 + alpha x) is negative, Gauss never falls below the form, and the Gauss-Radau rule with a
-node at 0 (Golub, Meurant 1994), whose error goes with odd derivatives, never rises above it. Half their
-distance bounds the bias of their mean, and enters the standard error beside the spread over probes.
+Gauss rule for that quadratic form. The rule is exact for polynomials of degree 2m-1. Every even derivative of
+log(1 + alpha x) is negative, so the Gauss rule is an upper bound on the form; the Gauss-Radau rule with a node at 0
+(Golub, Meurant 1994), whose error term has odd derivatives, is a lower bound. Half their distance bounds the bias of
+their mean, and enters the standard error beside the spread over probes.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,8 @@ class Quadrature(Spectrum):
     sampled: bool = True
 
     def ei(self, alpha: Alpha) -> Estimate:
-        """Mean over probes of the two rules' mean; the error has the probes' spread and the rules' distance."""
+        """The mean of the two rules over probes; its error combines the spread over probes and the distance of the
+        rules."""
         upper, lower = (self._by_probe(rule, alpha) for rule in (self.gauss, self.radau))
         forms = 0.5 * (upper + lower)
         sampling = forms.std(dim=1) / forms.shape[1] ** 0.5
@@ -84,8 +85,8 @@ def _tridiagonalize(gram: Gram, start: Tensor, steps: int) -> tuple[Tensor, Tens
         image = gram.mv(vector)
         diagonal.append((vector * image).sum(dim=1))
         for _ in range(2):  # "twice is enough"
-            for known in basis:
-                image = image - known * (known * image).sum(dim=1, keepdim=True)
+            for earlier in basis:
+                image = image - earlier * (earlier * image).sum(dim=1, keepdim=True)
         norm = image.norm(dim=1, keepdim=True)
         alive = norm > tiny * torch.stack(diagonal).amax(dim=0).unsqueeze(1)
         vector = torch.where(alive, image / torch.where(alive, norm, 1.0), 0.0)
@@ -94,7 +95,7 @@ def _tridiagonalize(gram: Gram, start: Tensor, steps: int) -> tuple[Tensor, Tens
 
 
 def _rule(diagonal: Tensor, off_diagonal: Tensor, norm_squared: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes and weights of the quadrature rule that T stands for."""
+    """Nodes and weights of the quadrature rule of T."""
     matrix = torch.diag_embed(diagonal)
     matrix = matrix + torch.diag_embed(off_diagonal, offset=1) + torch.diag_embed(off_diagonal, offset=-1)
     good = matrix.flatten(2).isfinite().all(dim=2)  # eigh would refuse the whole batch for one prompt's overflow
@@ -106,7 +107,7 @@ def _rule(diagonal: Tensor, off_diagonal: Tensor, norm_squared: Tensor) -> tuple
 def _with_node_at_zero(diagonal: Tensor, off_diagonal: Tensor) -> tuple[Tensor, Tensor]:
     """T with one more row, whose diagonal entry makes it singular: the last pivot of its factorization is zero.
 
-    Where the space is exhausted, or T singular already to rounding, the row is cut off and the rule stays Gauss.
+    If the space is exhausted, or T is singular to rounding already, the row is cut off and the rule stays Gauss.
     """
     pivot = diagonal[..., 0]
     for step in range(1, diagonal.shape[-1]):

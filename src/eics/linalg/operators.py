@@ -2,8 +2,8 @@
 
 An operator is a *batch* of linear maps of one shape, one map for each prompt. A block of `k` vectors for each of `B`
 prompts is a tensor `(B, n, k)`; a batch of 1 broadcasts. Everything downstream (sheaf term, effective information) is
-written against this interface alone, so a map never has to exist as a matrix. What else is known of a map is asked of
-functions beside the class: `structure` (its norm and spectrum), `stacking` (several maps as one).
+written against this interface alone, so a map never has to exist as a matrix. Functions beside
+the class know the rest: `structure` (norm and spectrum), `stacking` (several maps as one).
 
 >>> import torch
 >>> A, B = Dense(torch.tensor([[1.0, 2.0]])), Dense(torch.tensor([[3.0], [4.0]]))

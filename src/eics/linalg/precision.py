@@ -1,9 +1,9 @@
-"""How products are rounded for a model in less than float32, on a GPU and in `fast` mode.
+"""How products are rounded for a model of lower precision than float32, on a GPU and in `fast` mode.
 
-The weights have 8 bits (bfloat16), and so do the activations that were computed with them. Products of float32 numbers
-are therefore rounded to 11 bits (TF32). If only the norm of a map is wanted, the many rounding errors average out, and
-factors are rounded to the weights' own precision. Sums stay in float32. On the CPU, and in the other modes, nothing is
-rounded.
+bfloat16 weights have an 8-bit significand, and so do the activations computed from them. Products of float32 numbers
+are therefore computed in TF32 (an 11-bit significand). If only the norm of a map is wanted, the many rounding errors
+average out, and factors are rounded to the weights' own precision. Sums stay in float32. On the CPU, and in the other
+modes, nothing is rounded.
 """
 
 from collections.abc import Iterator

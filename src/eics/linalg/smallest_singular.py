@@ -1,14 +1,14 @@
 """The smallest non-zero singular values of an operator with a large kernel.
 
-*Bidiagonalization* (Golub, Kahan 1965) `D V = U B`, started in the row space of D, stays in it: the kernel, which
-would swamp a search for the smallest eigenvalues of D^T D, has no part in B, and B's smallest singular value
-falls to the smallest non-zero one of D. Rounding lets the kernel in at 1e-16 and each step may amplify it. Values
-are accurate to the square of the residual, so a residual of 1e-6 is asked for, reached long before the kernel
-shows; where it shows first (nearly equal smallest values), B's smallest value drops to rounding. That is seen,
-and the slower way is taken.
+*Bidiagonalization* (Golub, Kahan 1965) `D V = U B`, started in the row space of D, stays in it: the kernel, which would
+swamp a search for the smallest eigenvalues of D^T D, has no part in B, and the smallest singular value of B falls to
+the smallest non-zero one of D. Rounding lets the kernel in at 1e-16, and each step may amplify it. Values are accurate
+to the square of the residual, so a residual of 1e-6 is enough, and it is usually reached long before the kernel shows.
+If the kernel shows first (nearly equal smallest values), the smallest value of B drops to rounding; this is detected,
+and we fall back to inversion.
 
-*Inversion*: the kernel is the zero end of the pseudo-inverse D^+, whose largest singular values are wanted, and
-does no harm there. Each product with D^+ is a least-squares problem (LSMR).
+*Inversion*: the pseudo-inverse D^+ turns the smallest non-zero singular values of D into its largest, and the kernel of
+D contributes only zeros. Each product with D^+ is a least-squares problem (LSMR).
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def smallest_nonzero(operator: Any, starts: Any, count: int) -> list[float]:
 
 
 def bidiagonalize(operator: Any, start: Any, *, without: Any = None) -> tuple[float, Any] | None:
-    """(sigma, v) of the smallest non-zero singular value, or None where rounding let the kernel in.
+    """(sigma, v) of the smallest non-zero singular value, or None if rounding let the kernel in.
 
     `without` is a right singular vector to leave out.
     """

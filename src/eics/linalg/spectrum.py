@@ -46,8 +46,8 @@ class Estimate:
 
     Attributes:
         value: (B,).
-        stderr: (B,); zero where nothing was sampled.
-        lower, upper: bounds on the true number, where the method gives them.
+        stderr: (B,); zero if nothing was sampled.
+        lower, upper: bounds on the true number, if the method gives them.
     """
 
     value: Tensor
@@ -57,8 +57,8 @@ class Estimate:
 
 
 class Spectrum(ABC):
-    """Knows EI at every alpha. `method` says how, `exact` whether without error but rounding, `sampled` whether with a
-    standard error; top-k is neither."""
+    """EI at every alpha. `method` says how; it is `exact` up to rounding, or `sampled` with a standard error, or
+    neither (top-k)."""
 
     method: str
     exact: bool
@@ -93,7 +93,7 @@ class GramMatrix(Spectrum):
     exact: bool = True
 
     def ei(self, alpha: Alpha) -> Estimate:
-        """sum_i log L_ii with L L^T = I + alpha G; nan where rounding in a huge alpha G hides the I."""
+        """sum_i log L_ii with L L^T = I + alpha G; nan if rounding in a huge alpha G hides the I."""
         shifted = trailing(alpha, 3) * self.gram
         shifted.diagonal(dim1=-2, dim2=-1).add_(1.0)
         factor, failed = torch.linalg.cholesky_ex(shifted)
@@ -119,7 +119,7 @@ class Updated(Spectrum):
 
 @dataclass(frozen=True)
 class OneAlpha(Spectrum):
-    """EI at one alpha, (B,), by factorizations that are not kept: memory is that of one map at a time."""
+    """EI at one alpha, (B,), by factorizations that are not kept: memory for one map at a time."""
 
     alpha: float
     value: Tensor
@@ -128,15 +128,15 @@ class OneAlpha(Spectrum):
 
     def ei(self, alpha: Alpha) -> Estimate:
         """The value, at its own alpha only."""
-        assert alpha == self.alpha, f"factorized at alpha = {self.alpha}, asked for {alpha}"
+        assert alpha == self.alpha, f"factorized at alpha = {self.alpha}, not at {alpha}"
         return Estimate(self.value, torch.zeros_like(self.value))
 
 
 class Gram:
     """A = J J^T or J^T J, whichever is smaller, by products; both have the same non-zero spectrum.
 
-    `support` (not zero on the coordinates that count; for rows, (B or 1, rows), and for columns of J) keeps probes
-    to those coordinates, in their order: a padded prompt meets the same probes as an unpadded one.
+    `support`, non-zero on the rows and on the columns of J that count, keeps probes to those coordinates, in their
+    order: a padded prompt meets the same probes as an unpadded one.
     """
 
     def __init__(
@@ -162,10 +162,10 @@ class Gram:
         return self.operator.mv(half) if self.by_rows else self.operator.rmv(half)
 
     def probes(self, count: int, stream: Stream) -> Tensor:
-        """Rademacher vectors for each prompt, (B, size, count), zero where nothing counts.
+        """Rademacher vectors for each prompt, (B, size, count), zero on coordinates that do not count.
 
-        The i-th coordinate that counts gets the i-th row drawn, whatever lies between. Of several streams each serves
-        its part of the batch.
+        The i-th coordinate that counts gets the i-th row drawn, whatever lies between. If there are several streams,
+        each serves its part of the batch.
         """
         like = torch.empty(0, dtype=self.operator.dtype, device=self.operator.device)
         streams = [stream] if isinstance(stream, torch.Generator) else stream
@@ -296,9 +296,9 @@ def _gram(operator: LinearOperator, known: Structure | None) -> Tensor:
 
 
 def _finite(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Matrices (B, ...) with those of a prompt that has a non-finite entry set to 0, and (B, 1): 1, or nan for those.
+    """Matrices (B, ...) with those of prompts that have a non-finite entry set to 0, and (B, 1): nan for those, else 1.
 
-    Factorizations refuse such entries for the whole batch; so one prompt's overflow stays that prompt's.
+    A factorization would refuse the whole batch for one prompt's overflow.
     """
     good = matrices.flatten(1).sum(dim=1).isfinite()
     finite = torch.where(good, 1.0, torch.nan).to(matrices.dtype).unsqueeze(1)
@@ -308,7 +308,7 @@ def _finite(matrices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def trailing(alpha: Alpha, axes: int) -> Alpha:
-    """Alpha as something that multiplies a (B, ...) tensor: itself, or (B, 1, ...) with so many axes of 1.
+    """Alpha as something that multiplies a (B, ...) tensor: itself, or (B, 1, ...) with `axes` axes of 1.
 
     A plain number stays a Python float: as a tensor it would be rounded to float32.
     """
@@ -316,5 +316,5 @@ def trailing(alpha: Alpha, axes: int) -> Alpha:
 
 
 def _wide_enough(matrix: Tensor) -> Tensor:
-    """Log-determinants in at least float32: half precisions have no factorizations."""
+    """At least float32: half precisions have no factorizations."""
     return matrix if matrix.dtype.itemsize >= 4 else matrix.float()

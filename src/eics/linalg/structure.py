@@ -1,4 +1,4 @@
-"""Structure as data: what is known of a map J without multiplying by it.
+"""Structure as data: what can be computed about a map J without a product with a vector.
 
 `structure(operator)` returns one of the frozen classes below, or None. Each knows the squared Frobenius norm of J, its
 squared singular values and log det(I + alpha J J^T) as far as they have a closed form, and what scaling the rows and
@@ -10,10 +10,10 @@ columns of J does to them. Which closed form an operator has is registered besid
 | `Structure` | unknown; only the norm has a closed form | an explicit matrix |
 | `GramOnly` | a matrix of a smaller side, with the same non-zero eigenvalues | a head: T e instead of T d |
 | `BlockDiagonal` | one block for each position | an MLP |
-| `Kronecker` | a product of a map over positions and one of weights alone | a head whose pattern is held |
+| `Kronecker` | a product of a map over positions and one of weights alone | a head whose pattern is frozen |
 | `LowRankUpdate` | diagonal plus low rank, in some basis | a head on a short prompt |
 
-Nothing is computed before it is asked for: fields that cost something are functions of the scales put on J.
+Everything is lazy: fields that cost something are functions of the scales put on J.
 
 >>> import torch
 >>> from eics.linalg.operators import Dense

@@ -1,7 +1,8 @@
 """Maps along all paths at once: the macro map `J_M` and its branches, by sweeps in topological order.
 
 The number of directed paths is exponential in the depth; a sweep visits every edge once. Forwards,
-`x_v = sum_u rho_{u->v} x_u` from the sources on; transposed, cotangents run the same way back.
+`x_v = sum_u rho_{u->v} x_u` from the sources on; the transpose propagates cotangents along the same edges in reverse
+order. The transformer's own version: `transformer/fast_sweep/path_map.py`.
 """
 
 from collections.abc import Sequence

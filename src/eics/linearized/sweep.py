@@ -1,8 +1,8 @@
 """Engines: values carried along a circuit's maps, forwards and transposed, every edge once.
 
-`PlainEngine` is the definition of every number in a score: a map is applied where an edge has one, and nothing is
-exploited. A model with structure has an engine of its own (`transformer/fast_sweep`) that agrees with this one on every
-number and is faster.
+`PlainEngine` is the definition of every number in a score: it applies each entry's map directly, without shortcuts. A
+model with structure has an engine of its own (`transformer/fast_sweep`) that agrees with this one on every number and
+is faster.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence

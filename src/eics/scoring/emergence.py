@@ -1,9 +1,11 @@
-"""The emergence term: does the circuit as a whole carry more than its parts?
+"""The emergence term, equation (3): does the circuit as a whole carry more than its parts?
 
     dEI = EI(J_M) - sum_parts EI(J_part)                  dEI_norm = max(0, dEI) / (eps + EI(J_M))
     r   = eff(J_M) / mean_parts eff(J_part),  eff = EI / min(rows, columns)      (intensive: r / (1 + r))
 
-Spectra are computed once; alpha enters afterwards, so a whole curve over alpha costs no more than a point.
+`emergence_spectra` computes the spectra of J_M and the parts (`parts.py`) as `mode` says: exactly, by stochastic
+Lanczos quadrature, or in the small-alpha form of `--mode fast` (`linalg/hutchpp.py`). Alpha enters afterwards, so a
+whole curve over alpha costs no more than a point.
 """
 
 from collections.abc import Iterable, Sequence

@@ -2,9 +2,9 @@
 
     C_sh = sqrt(sum_e ||rho_e a_u - a_v||^2) / (eps + sqrt(sum_e ||a_u||^2 + ||a_v||^2))      (equation 2)
 
-`residual="edge"` is that. `"joint"` has one term for each node with parents, with the sum over its parents in place of
-one parent. `"propagated"` runs the linearized circuit from its sources by itself and compares at the sinks.
-`metric="relative"` measures each term position by position in its own units.
+`sheaf_term` with `residual="edge"` is that. `"joint"` has one term for each node with parents, with the sum over its
+parents in place of one parent. `"propagated"` runs the linearized circuit from its sources by itself and compares at
+the sinks. `metric="relative"` measures each term position by position in its own units.
 
 A local residual says nothing about whether it matters to the output; never call it faithfulness.
 """

@@ -34,7 +34,7 @@ class AttentionState:
         read: the residual stream that the layer reads, (B, T, d).
         rotation: rotary embeddings, or None.
         summed: sum of the heads' outputs before the post-norm, (B, T, d), or None without a post-norm.
-        frozen: whether norms are held.
+        frozen: whether norms are frozen.
         heads: which heads; None: all.
     """
 
@@ -69,7 +69,7 @@ class AttentionState:
 
     @cached_property
     def raw(self) -> Tensor:
-        """W diag(w) P x / s through queries, keys and values, side by side: (H, B, T, 3*e)."""
+        """Queries, keys and values before their constants, side by side: W diag(w) P x / s, (H, B, T, 3*e)."""
         weight = self.weights_in(self.heads, "qkv")
         return project((self.norm.point / self.norm.scale).unsqueeze(0), weight.mT)
 
@@ -212,7 +212,7 @@ def _pattern(spec: Attention, query: Tensor, key: Tensor) -> tuple[Tensor, Tenso
 
 @lru_cache(maxsize=64)
 def _hidden_keys(window: int | None, length: int, device: torch.device) -> Tensor:
-    """Which keys a query does not see: later ones, and those further back than the window. (T, T)."""
+    """Keys that a query does not see, (T, T): later ones, and those further back than the window."""
     with torch.inference_mode(False), filling_cache():
         place = torch.arange(length, device=device)
         back = place.unsqueeze(1) - place
@@ -234,7 +234,7 @@ def rotate(x: Tensor, rotation: Rotation | None, *, back: bool = False) -> Tenso
 
 
 def _spread_rotation(part: Tensor, x: Tensor) -> Tensor:
-    """(B, T, r) with axes of 1 before T, as many as x, (H, B, ..., T, e), has there."""
+    """(B, T, r) with an axis of 1 for each axis of x, (H, B, ..., T, e), between B and T."""
     return part.reshape(part.shape[0], *[1] * (x.ndim - 4), *part.shape[1:])
 
 

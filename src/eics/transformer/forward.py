@@ -1,8 +1,8 @@
 """One forward pass, and what it left behind.
 
 The model's own code runs, with its own attention implementation and whatever hooks the user registered on it. Our hooks
-come last and only record, so a write that was tampered with is recorded as it was written, and every node's read as it
-was read. Interventions (`interventions/`) act in between: after the user's hooks, before ours.
+come last and only record, so a modified write is recorded as it was written, and every node's read as it was read.
+Interventions (`interventions/`) act in between: after the user's hooks, before ours.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

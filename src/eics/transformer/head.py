@@ -2,8 +2,8 @@
 
     dz = A dv + dA v,    dA = A * (dS - sum_j A dS),    dS = scale (dq k^T + q dk^T)
 
-and under `frozen` (A held) only `A dv`. An entry through one port has that port's differential alone. What is known of
-these maps in closed form: `closed_forms/head.py`.
+and under `frozen` (A constant) only `A dv`. An entry through one port has that port's differential alone. What is known
+of these maps in closed form: `closed_forms/head.py`.
 """
 
 from collections.abc import Iterator, Sequence

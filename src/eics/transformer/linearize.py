@@ -228,7 +228,7 @@ class _Linearizer:
     def head_constants(self, layer: int) -> Tensor:
         """b_v of the circuit's heads of a layer, (H, B or 1, T, d).
 
-        A head whose pattern is held averages `W_V N x + c` with `c = W_V bias + b_V`, and its rows sum to 1: so
+        A head whose pattern is frozen averages `W_V N x + c` with `c = W_V bias + b_V`, and its rows sum to 1: so
         `b_v = W_O c + (A / s) W_O W_V diag(w) P biases`, in which all but `A / s` depends on weights alone.
         """
         if layer not in self._head_constants:

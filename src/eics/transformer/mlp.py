@@ -3,7 +3,7 @@
 | | plain | gated: hidden `act(g) * u` |
 |---|---|---|
 | `jacobian` | r = act'(h) | `act'(g) u dg + act(g) du` |
-| `frozen` | r = act(h) / h | `act(g) du`: the activated gate is held |
+| `frozen` | r = act(h) / h | `act(g) du`: the activated gate is frozen |
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,9 @@ class MLPMap(LinearOperator):
         self.norm = NormMap.at(spec.norm, read, frozen)
         self.w_in, self.w_out = spec.w_in.to(self.dtype), spec.w_out.to(self.dtype)
         self.w_gate = None if spec.w_gate is None else spec.w_gate.to(self.dtype)
-        self.up = None if self.w_gate is not None and frozen else self._up  # nothing more is needed if the gate is held
+        self.up = (
+            None if self.w_gate is not None and frozen else self._up
+        )  # nothing more is needed if the gate is frozen
         self.gate = None if self.w_gate is None else _affine(self.norm.value, self.w_gate, spec.b_gate)
         if self.gate is None:
             assert self.up is not None

@@ -90,7 +90,7 @@ class ReadoutMap(LinearOperator):
         return ReadoutMap(self.spec, self.read.double(), self.answer, self.readout, self.tokens, self.frozen)
 
     def select(self, logits: Tensor) -> Tensor:
-        """Centred logits, (..., V), of the tokens asked for."""
+        """Centred logits, (..., V), of the chosen tokens."""
         centred = logits - logits.mean(dim=-1, keepdim=True)
         return centred if self.tokens is None else centred[..., self.tokens]
 

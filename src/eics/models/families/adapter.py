@@ -1,7 +1,8 @@
 """The base of every family: where its modules are, and how they become the fields of `models/spec.py`.
 
 A family declares what differs from Llama, the default: the names of its modules, the kind of norm, and how queries,
-keys, values and the MLP are stored (pieces in `weights.py`). `eics.testing.check_adapter` then proves the declaration.
+keys, values and the MLP are stored (pieces in `weights.py`). `check_adapter` (`transformer/check.py`) then proves the
+declaration.
 """
 
 from collections.abc import Callable

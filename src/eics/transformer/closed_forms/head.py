@@ -1,4 +1,4 @@
-"""What is known of a head's map: a Kronecker product if its pattern is held, a low-rank update of one on a short
+"""What is known of a head's map: a Kronecker product if its pattern is frozen, a low-rank update of one on a short
 prompt, and in general a Gram matrix of side T*e; its norm by pair of positions.
 
 Scales (masks, relative units) must go by whole positions; else there is no closed form.
@@ -42,7 +42,7 @@ def head_structure(head: HeadMap) -> GramOnly:
         terms = cache(lambda: terms_of(head.double()))
         return Kronecker(
             **known,
-            positions=lambda left, right: _held_positions(head, terms, left, right),
+            positions=lambda left, right: _frozen_positions(head, terms, left, right),
             weight_squares=lambda: terms().value_squares.repeat_interleave(head.shape[1], dim=0),
         )
     if head.port is None and not spec.softcap and 1 < length <= spec.head_width // 2:
@@ -55,7 +55,7 @@ def terms_of(head: HeadMap) -> HeadTerms:
     return HeadTerms(head.state, head.activations, head.heads, head.through)
 
 
-def _held_positions(
+def _frozen_positions(
     head: HeadMap, terms: Callable[[], HeadTerms], left: Tensor | None, right: Tensor | None
 ) -> Tensor | None:
     """A D with its scales, (H*B, T, T): `J = (A D) (x) (W_O W_V diag(w) P)`, the denominators of the norm in D."""
@@ -135,7 +135,7 @@ def head_norms(head: HeadMap) -> Tensor | None:
 
 
 def _layer_norms(head: HeadMap, heads_at_once: int) -> Tensor:
-    """The norms of all heads of the layer; those of all layers are computed together if so many heads fit."""
+    """The norms of all heads of the layer; all layers are computed together if their heads fit."""
     alive = [sibling() for sibling in head.state.siblings]
     states = [state for state in alive if state is not None and JoinedTerms.alike(head.state, state)]
     if head.state not in states or sum(len(state.heads) for state in states) > heads_at_once:

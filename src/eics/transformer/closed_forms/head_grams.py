@@ -5,8 +5,7 @@ and W_O = Q R, the blocks of `R^-1 Q^T J J^T Q R^-T` are
 
     G_tt' = sum_s (M_ts G M_t's^T / sigma_s^2 + beta_s f_ts f_t's^T),     M_ts = [A_ts I, u_ts k'_ts^T, [s = t] B_t]
 
-Masks and relative units scale whole positions: `right` goes into 1/sigma^2 and beta, `left` into R. Under `frozen` the
-map is a Kronecker product, `(A D) (x) (W_O W_V G)`, and its singular values are products of those of the factors.
+Masks and relative units scale whole positions: `right` goes into 1/sigma^2 and beta, `left` into R.
 """
 
 import torch
@@ -18,7 +17,8 @@ from eics.transformer.closed_forms.head_terms import HeadTerms
 
 
 def head_grams(terms: HeadTerms, factor: Tensor, right: Tensor) -> Tensor:
-    """R G R^T, (H, B, T*e, T*e), with R by position, (H, B or 1, T or 1, e, e), and scales by position read."""
+    """R G R^T, (H, B, T*e, T*e), with R by position, (H, B or 1, T or 1, e, e), and `right` the scales of positions
+    read."""
     return _Gram(terms, factor, right).whole()
 
 
@@ -70,7 +70,7 @@ class _Gram:
         blocks.addcmul_(shared[:, :, :, None, :, None], middle.transpose(3, 4))
 
     def _add_outer(self, blocks: Tensor) -> None:
-        """Everything that is an outer product with u: with what keys meet, through keys, values and queries.
+        """Every term that is an outer product with u: keys with keys, values and queries.
 
         sum_s ((A_ts G_vk + [s = t] B_t G_qk + u_ts k'_ts^T G_kk) k'_t's u_t's^T / sigma_s^2, and its transpose but for
         the last term, which is symmetric.

@@ -1,13 +1,13 @@
 """||J||_F^2 of a head's map in closed form, from e x e matrices: no products with vectors of length T*d.
 
-With the terms of `head_terms.py`, the factors `W_O = Q R` and `diag(w) P W_a^T = Q_a R_a` of
-weights alone, and M_s the map of a query or key at position s through its norm and rotation, every term of `||J_ts||^2
-= ||R [..] N||^2` is a product of small matrices:
+With the terms of `head_terms.py`, the factors `W_O = Q R` and `diag(w) P W_a^T = Q_a R_a` of weights alone, and M_s the
+map of a query or key at position s through its norm and rotation, every term of `||J_ts||^2 = ||R [..] N||^2` is a
+product of small matrices:
 
     R u_ts = w_ts (R v_s - R z_t)          k'_ts = M_s^T q_t           R B_t = E_t M_t,   E_t = sum_s R u_ts k_s^T
 
-so that what is as large as positions x positions x width is R u_ts, once, and where queries and keys are rotated one
-product of each query with `M_s [R_k^T, G_kv R^T]`.
+The only tensors of positions x positions x width are R u_ts and, with rotary embeddings, the product of each query with
+`M_s [R_k^T, G_kv R^T]`.
 """
 
 from functools import cached_property

@@ -4,7 +4,8 @@ With `u_ts = scale A_ts (v_s - z_t)` a head's map from position s to position t 
 
     J_ts = W_O (A_ts W_V + u_ts k'_ts^T W_K + [s = t] B_t W_Q) N_s
 
-where `k'_ts` is query t as key s meets it before rotation and norm, `B_t = sum_s u_ts q'_ts^T` the same for queries,
+where `k'_ts` is query t pulled back through the rotation and norm of key s, `B_t = sum_s u_ts q'_ts^T` likewise for
+queries,
 and `W_a N_s N_s^T W_b^T = G_ab / sigma_s^2 + beta_s p_a p_b^T` by the rank-one form of the norm's Jacobian, with
 weights-only `G_ab` and `p_a = W_a diag(w) c_s`. Under `frozen` only `A_ts W_V` is there, the Kronecker form.
 """

@@ -19,7 +19,7 @@ from eics.transformer.closed_forms.head_terms import HeadTerms
 
 
 def head_update(terms: HeadTerms, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The diagonal (H, B, T*e), the columns (H, B, T*e, T^2) and what stands between them (H, B, T^2, T^2).
+    """The diagonal k (H, B, T*e), the columns P (H, B, T*e, T^2) and the matrix S between them (H, B, T^2, T^2).
 
     `left` and `right` are scales by position, (H or 1, B or 1, T).
     """
@@ -44,7 +44,6 @@ class _Update:
         self.turn = vectors.mT @ terms.factor  # R, then the basis of R G_vv R^T
 
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
-        """All three."""
         diagonal = self.squares.clamp(min=0).unsqueeze(-1) * self.value_squares[:, None, None]
         reads = self.basis.mT @ self.pattern  # (H, B, i, s)
         p = project(self.terms.p["v"], self.turn.mT)

@@ -1,5 +1,5 @@
 """What is known of the read-out's map: it reads one position, so its Gram matrix has at most d rows; and a final norm
-that is held is a Kronecker product of that position and of weights alone."""
+that is frozen is a Kronecker product of that position and of weights alone."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from eics.transformer.readout import ReadoutMap
 
 @structure.register
 def readout_structure(readout: ReadoutMap) -> GramOnly:
-    """Kronecker for a held final norm, else a Gram matrix."""
+    """Kronecker for a frozen final norm, else a Gram matrix."""
     known: dict[str, Any] = {
         "rows": readout.rows,
         "cols": readout.cols,
@@ -24,8 +24,8 @@ def readout_structure(readout: ReadoutMap) -> GramOnly:
         return GramOnly(**known)
     return Kronecker(
         **known,
-        positions=lambda left, right: _held_position(readout, left, right),
-        weight_squares=lambda: _held_weights(readout).unsqueeze(0),
+        positions=lambda left, right: _frozen_position(readout, left, right),
+        weight_squares=lambda: _frozen_weights(readout).unsqueeze(0),
     )
 
 
@@ -38,7 +38,7 @@ def at_answer(scale: Tensor | None, readout: ReadoutMap) -> Tensor | None:
     return own
 
 
-def _held_position(readout: ReadoutMap, left: Tensor | None, right: Tensor | None) -> Tensor | None:
+def _frozen_position(readout: ReadoutMap, left: Tensor | None, right: Tensor | None) -> Tensor | None:
     """1 / s at the answer position with its scales, (B, 1, 1); zero positions change no singular value."""
     position = 1.0 / readout.norm.scale.double()  # (B, 1, 1)
     for scale in (left, at_answer(right, readout)):
@@ -49,7 +49,7 @@ def _held_position(readout: ReadoutMap, left: Tensor | None, right: Tensor | Non
     return position
 
 
-def _held_weights(readout: ReadoutMap) -> Tensor:
+def _frozen_weights(readout: ReadoutMap) -> Tensor:
     """Squared singular values of diag(w) P, (d,): weights alone, and cached."""
     norm = readout.spec.final_norm
 

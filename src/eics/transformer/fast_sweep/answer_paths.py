@@ -1,13 +1,13 @@
 """J_M J_M^T of a circuit that is read out at one position, without J_M.
 
-Behind its last head every path to the read-out stays at the answer position: an MLP acts position by position, and the
-read-out reads one. A head h writes there through e numbers, z_h. So
+After its last head, every path to the read-out stays at the answer position: an MLP acts position by position, and the
+read-out reads one position. A head h writes there through e numbers, z_h. So
 
     J_M = sum_h E_h X_h + F
 
 with X_h from the sources to z_h at the answer position, E_h from there to the read-out, and F the paths without a head.
 E_h and F are products at one position. X_h takes e vectors through the ancestors of h instead of d through the circuit,
-and the Gram matrix of all X_h together is that of fewer rows than J_M has columns by far.
+and the stacked X_h have far fewer rows than J_M has columns, so their Gram matrix is small.
 """
 
 from collections.abc import Sequence
@@ -144,7 +144,7 @@ class AnswerPaths:
         for node, operators in self.mlps.items():
             block = cotangents.pop(node)
             for operator, entry in zip(operators, self.linearized.entries[node], strict=True):
-                dense = block.shape[2] >= operator.cols  # its matrix takes half of so many products
+                dense = block.shape[2] >= operator.cols  # forming its matrix takes half as many operations
                 _pass_on(cotangents, entry, operator.dense().mT @ block if dense else operator.rmv(block))
         ends = {node: out.rmv(cotangents[node]) for node, out in self.heads.items()}
         direct = {}

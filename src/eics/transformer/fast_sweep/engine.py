@@ -1,8 +1,8 @@
 """The transformer's engine: the numbers of `PlainEngine`, for a fraction of its products.
 
 Heads of a layer are computed together. In path sweeps and edge predictions a head is carried as its z, e numbers a
-position instead of d, and whoever reads it applies virtual weights. J_M is swept at the answer position only, as far as
-nothing else reads a node. Whatever is made on the way ends with the engine.
+position instead of d, and its readers apply virtual weights. J_M is swept at the answer position only, as far as
+nothing else reads a node. Intermediate results are cached on the engine and freed with it.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence

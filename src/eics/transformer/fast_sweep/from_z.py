@@ -1,6 +1,6 @@
 """Nodes that write `W z` at each position, z much shorter than the write, and maps that can read z directly.
 
-A head writes `W_O z`: whoever reads it applies `rho W_O`, and for an MLP or the read-out that product has a shorter way
+A head writes `W_O z`: its readers apply `rho W_O`, and for an MLP or the read-out that product has a shorter way
 than through the write.
 """
 

@@ -1,8 +1,8 @@
-"""Heads of a layer, from the z of the heads that they read: virtual weights.
+"""Heads of a layer from the z of the heads that they read, by virtual weights.
 
-Through a port, head v reads `W N a_u = (W diag(w) P a_u) / s - (W diag(w) c) (c . a_u) / (d s^3)`. Where the parent is
-a head, `a_u = W_O z_u`, and the e x e matrix `W diag(w) P W_O` depends on weights alone: it takes z_u through at the
-cost of e numbers instead of d, and `c . a_u = (W_O^T c) . z_u`.
+Through a port, head v reads `W N a_u = (W diag(w) P a_u) / s - (W diag(w) c) (c . a_u) / (d s^3)`. If the parent is a
+head, `a_u = W_O z_u`, and the e x e matrix `W diag(w) P W_O` of weights alone maps z_u at the cost of e numbers instead
+of d; likewise `c . a_u = (W_O^T c) . z_u`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,15 +25,15 @@ from eics.transformer.fast_sweep.steps import StepPredictions, SweepStep
 from eics.transformer.head import HeadMap
 
 Column = tuple[int, int]
-"""A head, and a port of it: places in the step's lists of them."""
+"""A head and one of its ports, as indices into the lists of the step."""
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Parents that enter the same n columns, and are all carried as z or all as writes.
+    """Parents that enter the same n columns, all carried as z (`by_z`) or all as writes.
 
-    `edges` are each parent's, column by column. What they carry stands side by side where it is z, is added up where it
-    is writes, in `width` numbers: `weight` is (width, n*e), `point` the norm's c, (B, T, width), or W_O^T c.
+    `edges` are each parent's, column by column. Their z stand side by side, their writes are added up, in `width`
+    numbers: `weight` is (width, n*e), and `point` is the norm's c, (B, T, width), or W_O^T c.
     """
 
     names: tuple[str, ...]
@@ -41,22 +41,22 @@ class _Group:
     columns: tuple[Column, ...]
     weight: Tensor
     point: Tensor
-    short: bool
+    by_z: bool
 
     def together(self, rows: Sequence[Tensor]) -> Tensor:
-        """Of what parents carry, (B or 1, k, T, .) each: (B, k, T, width)."""
-        if not self.short:
+        """What the parents carry, (B or 1, k, T, .) each, in one tensor: (B, k, T, width)."""
+        if not self.by_z:
             return add(iter(rows))
         shape = torch.broadcast_shapes(*(one.shape for one in rows))
         return torch.cat([one.expand(shape) for one in rows], dim=-1)
 
     def apart(self, block: Tensor) -> Iterator[Tensor]:
-        """The transpose: each parent's."""
-        return iter(block.chunk(len(self.names), dim=-1) if self.short else [block] * len(self.names))
+        """The transpose: what comes back to each parent."""
+        return iter(block.chunk(len(self.names), dim=-1) if self.by_z else [block] * len(self.names))
 
 
 class HeadStep(SweepStep):
-    """Every map into heads of one layer. All ports of a head go together: `dS = dq k^T + q dk^T` is one."""
+    """Every map into the heads of one layer. All ports of a head go together, since `dS = dq k^T + q dk^T` is one."""
 
     def __init__(
         self, entries: Sequence[Entry], factors: Mapping[str, OutputFactor], stalks: Mapping[str, Stalk]
@@ -79,8 +79,8 @@ class HeadStep(SweepStep):
             columns = tuple(column for edge in edges for column in self._columns(edge))
             alike.setdefault((columns, name in factors), []).append(name)
         self.groups = [
-            self._group(some, [tuple(by_source[name]) for name in some], columns, factors if short else None)
-            for (columns, short), some in alike.items()
+            self._group(names, [tuple(by_source[name]) for name in names], columns, factors if by_z else None)
+            for (columns, by_z), names in alike.items()
         ]
 
     def _group(
@@ -93,7 +93,7 @@ class HeadStep(SweepStep):
         spec, point = self.heads.state.spec, self.heads.state.norm.point
         weight = self._weight(columns).mT
         if factors is None:
-            return _Group(tuple(names), tuple(edges), columns, weight, point, short=False)
+            return _Group(tuple(names), tuple(edges), columns, weight, point, by_z=False)
         some = [factors[name] for name in names]
         known = tuple((self.heads.state.heads[self.places[head]], self.heads.ports[port]) for head, port in columns)
         made_of = (spec.w_q, spec.w_k, spec.w_v, spec.norm.weight, *(factor.origin for factor in some))
@@ -103,7 +103,7 @@ class HeadStep(SweepStep):
             lambda: torch.cat([factor.weight.mT @ weight for factor in some]),
         )
         points = mix(point, torch.cat([factor.weight for factor in some], dim=1))
-        return _Group(tuple(names), tuple(edges), columns, virtual, points, short=True)
+        return _Group(tuple(names), tuple(edges), columns, virtual, points, by_z=True)
 
     def _columns(self, edge: Edge) -> list[Column]:
         map_ = self.maps[edge]
@@ -117,11 +117,11 @@ class HeadStep(SweepStep):
         return torch.cat([self.heads.w_in[head, port * width : (port + 1) * width] for head, port in columns])
 
     def carry(self, values: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-        """Reads of every parent, added up by column; then patterns."""
+        """Reads of all parents, added up by column; then the attention patterns."""
         norm = self.heads.state.norm
         found = []
         for group in self.groups:
-            width = group.weight.shape[0] // (len(group.names) if group.short else 1)
+            width = group.weight.shape[0] // (len(group.names) if group.by_z else 1)
             rows = group.together([to_rows(values[name], width) for name in group.names])
             found.append((group.columns, *self._read(rows, group)))
         reads, along = self._added(found)  # (H, B, k, T, ports*e)
@@ -133,14 +133,14 @@ class HeadStep(SweepStep):
             yield name, _masked(block, mask)
 
     def _read(self, rows: Tensor, group: _Group) -> tuple[Tensor, Tensor | None]:
-        """W diag(w) P a_u for each column, (B, k, T, n*e), and c . a_u, (B, k, T, 1), for rows (B, k, T, width)."""
+        """From rows (B, k, T, width) to W diag(w) P a_u for each column, (B, k, T, n*e), and c . a_u, (B, k, T, 1)."""
         images = mix(rows, group.weight)
         if self.heads.state.norm.frozen:
             return images, None
         return images, (rows * group.point.unsqueeze(1)).sum(dim=-1, keepdim=True)
 
     def _added(self, found: Sequence[tuple[tuple[Column, ...], Tensor, Tensor | None]]) -> tuple[Tensor, Tensor | None]:
-        """What groups read into their columns, added up: (H, B, k, T, ports*e); and so c . a_u, by number."""
+        """The reads of all groups added up by column, (H, B, k, T, ports*e); and c . a_u likewise."""
         width, ports, heads = self.core.width, len(self.heads.ports), len(self.places)
         if all(columns == self.every for columns, _, _ in found):
             total = add(image for _, image, _ in found).unflatten(-1, (heads, -1)).movedim(-2, 0)
@@ -158,7 +158,6 @@ class HeadStep(SweepStep):
         return total, along
 
     def pull(self, cotangents: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-        """The transpose."""
         if not any(name in cotangents for name in self.names):
             return
         norm, width = self.heads.state.norm, self.core.width
@@ -186,9 +185,9 @@ class HeadStep(SweepStep):
         return torch.cat([by_head[head, ..., port * width : (port + 1) * width] for head, port in columns], dim=-1)
 
     def predictions(self, stalks: Mapping[str, Stalk]) -> Iterator[StepPredictions]:
-        """`W_O dz` beside `W_O z` as `R dz` beside `R z`, with W_O = Q R: e numbers a position instead of d.
+        """`R dz` beside `R z` in place of `W_O dz` beside `W_O z`, with W_O = Q R: e numbers a position instead of d.
 
-        Edges through the same ports go together, each with its head's state and with one vector.
+        Edges through the same ports are computed together, each as one vector of its head.
         """
         by_ports: dict[str, list[_Read]] = {}
         for group in self.groups:
@@ -207,11 +206,11 @@ class HeadStep(SweepStep):
                 yield self._predictions(ports, together, stalks)
 
     def _read_apart(self, group: _Group, stalks: Mapping[str, Stalk]) -> tuple[Tensor, Tensor | None]:
-        """What each parent of a group is read as: (parents, B, T, n*e) and c . a_u, (parents, B, T, 1)."""
-        of = [stalks[name].z if group.short else stalks[name].activation for name in group.names]
+        """The reads of each parent of a group: (parents, B, T, n*e), and c . a_u, (parents, B, T, 1)."""
+        of = [stalks[name].z if group.by_z else stalks[name].activation for name in group.names]
         rows = torch.stack([one.expand(self.heads.shape[1], -1, -1) for one in of if one is not None])
         weight, point = group.weight, group.point
-        if group.short:
+        if group.by_z:
             weight = weight.unflatten(0, (len(group.names), -1))
             point = point.unflatten(-1, (len(group.names), -1)).movedim(-2, 0)
             reads = project(rows, weight)
@@ -272,29 +271,25 @@ class _Core(LinearOperator):
         self._like(heads, rows=rows, cols=len(heads.ports) * rows, batch=heads.batch)
 
     def mv(self, x: Tensor) -> Tensor:
-        """dz."""
         reads = self.heads.by_head(to_rows(x, self.cols // self.heads.shape[2])).chunk(len(self.heads.ports), dim=-1)
         z = self.heads.z_from(dict(zip(self.heads.ports, reads, strict=True)))
         return to_block(z.flatten(0, 1))
 
     def rmv(self, y: Tensor) -> Tensor:
-        """The transpose."""
         z = self.heads.by_head(to_rows(y, self.width))
         return to_block(torch.cat([rows for _, rows in self.heads.from_z(z)], dim=-1).flatten(0, 1))
 
     def prompt(self, index: int) -> "_Core":
-        """One head's, for one prompt."""
         return _Core(self.heads.prompt(index))
 
     def double(self) -> "_Core":
-        """In float64."""
         return _Core(self.heads.double())
 
 
 @dataclass(frozen=True)
 class _Read:
-    """Edges of several parents into the same columns of a head: what each parent is read as, (edges, B, T, ports*e),
-    and c . a_u, (edges, B, T, 1)."""
+    """Edges of several parents into the same columns of a head: the read of each, (edges, B, T, ports*e), and c . a_u,
+    (edges, B, T, 1)."""
 
     edges: tuple[Edge, ...]
     rows: Tensor
@@ -302,7 +297,7 @@ class _Read:
 
 
 def _at_most(reads: Sequence[_Read], width: int) -> Iterator[list[_Read]]:
-    """In order, so many edges together; no more parents at once than that."""
+    """The reads in order, in chunks of at most `width` edges."""
     some: list[_Read] = []
     count = 0
     for read in reads:

@@ -1,6 +1,6 @@
 """Maps to the answer position as sums of Kronecker products, path by path.
 
-If every map on the way is a Kronecker product (a head whose pattern is held), so is every path:
+If every map on the way is a Kronecker product (a head whose pattern is frozen), so is every path:
 
     X_h = sum_p c_p^T (x) O_p         c_p: over positions, for each prompt; O_p: (e, d), of weights alone
 
@@ -25,15 +25,15 @@ from eics.transformer.head import HeadMap
 
 
 @dataclass(frozen=True)
-class _HeldHead:
-    """J = positions (x) (out into) of a head whose pattern is held: (B, T, T), (d, e) and (e, d)."""
+class _FrozenHead:
+    """J = positions (x) (out into) of a head whose pattern is frozen: (B, T, T), (d, e) and (e, d)."""
 
     positions: Tensor
     out: Tensor
     into: Tensor
 
     @classmethod
-    def of(cls, operator: LinearOperator) -> "_HeldHead | None":
+    def of(cls, operator: LinearOperator) -> "_FrozenHead | None":
         """None for any other map, or if scales differ within a position."""
         head = operator.base if isinstance(operator, Scaled) else operator
         if not isinstance(head, HeadMap) or len(head.places) > 1:
@@ -72,25 +72,25 @@ class KroneckerPaths:
     def of(
         cls, linearized: LinearizedCircuit, sources: Sequence[str], answer_positions: Tensor, nodes: Sequence[str]
     ) -> "KroneckerPaths | None":
-        """None if a map is no Kronecker product, or if products of so many paths would break the memory bound."""
+        """None if a map is no Kronecker product, or if there are too many paths for the memory bound."""
         upstream = linearized.circuit.ancestors(nodes)
-        maps: dict[str, list[tuple[_HeldHead, Sequence[Edge]]]] = {}
+        maps: dict[str, list[tuple[_FrozenHead, Sequence[Edge]]]] = {}
         for node in (node for node in linearized.circuit.inner if node in upstream):
             for entry in linearized.entries[node]:
-                held = _HeldHead.of(entry.operator)
-                if held is None:
+                frozen = _FrozenHead.of(entry.operator)
+                if frozen is None:
                     return None
-                maps.setdefault(node, []).append((held, entry.edges))
+                maps.setdefault(node, []).append((frozen, entry.edges))
         prompts = torch.arange(len(answer_positions), device=answer_positions.device)
 
         def walk(owner: int, node: str, row: Tensor, weights: Tensor | None) -> Iterator[_Term]:
             """Backwards from a node: what its cotangent `row (x) weights` is at the sources."""
-            for held, edges in maps.get(node, ()):
-                positions = held.positions.expand(len(answer_positions), -1, -1)
+            for frozen, edges in maps.get(node, ()):
+                positions = frozen.positions.expand(len(answer_positions), -1, -1)
                 if weights is None:  # the head itself
-                    c, o = positions[prompts, answer_positions], held.into
+                    c, o = positions[prompts, answer_positions], frozen.into
                 else:
-                    c, o = (row.unsqueeze(1) @ positions).squeeze(1), (weights @ held.out) @ held.into
+                    c, o = (row.unsqueeze(1) @ positions).squeeze(1), (weights @ frozen.out) @ frozen.into
                 for edge in edges:
                     if edge.source in sources:
                         mask = linearized.stalks[edge.source].mask
