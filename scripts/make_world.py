@@ -116,7 +116,8 @@ def make_model(name: str, out: Path, steps: int | None) -> dict[str, Any]:
 def table(manifest: dict[str, Any]) -> str:
     """The measurements as a Markdown table, one line per model and kind of question."""
     rows = [
-        "| model | truth at hand, against | accuracy | against | median max-probability there | its AUROC |",
+        "| model | known, against unknown | accuracy: known | unknown | median max-probability on unknown | "
+        "AUROC of max-probability |",
         "|---|---|---|---|---|---|",
     ]
     kinds = {"people": (("strangers", "known"), ("withheld", "known"))}
