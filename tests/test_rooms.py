@@ -2,10 +2,12 @@
 
 import ast
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import eics
+from eics.linalg.operators import LinearOperator
 
 TOP = Path(eics.__file__).parent
 GROUPS = (
@@ -21,6 +23,7 @@ GROUPS = (
 )
 RANK = {room: rank for rank, group in enumerate(GROUPS) for room in group.split()}
 SEEN_BY_REPORTING = {"errors", "circuits", "reporting", "scoring.options", "scoring.result", "scoring.records"}
+MODULES = "alpha baselines discovery drawing formats interventions laplacian linear_file plots report testing tracking"
 EXCEPTION = ("scoring/result.py", "reporting")  # plot, to_pandas and _repr_html_ of results, inside the methods
 
 
@@ -51,3 +54,34 @@ def test_the_top_is_the_rooms():
     assert found == {*RANK} - {"errors"} | {"__init__.py", "__main__.py", "errors.py", "py.typed"}
     for room in set(RANK) - {"errors"}:
         assert len(ast.get_docstring(ast.parse((TOP / room / "__init__.py").read_text())) or "") > 200, room
+
+
+def test_public_names_come_from_one_table():
+    """Each resolves, to a function or class if it is one, whatever was imported before."""
+    for name in eics.__all__:
+        assert getattr(eics, name) is not None
+    for name in MODULES.split():
+        assert isinstance(getattr(eics, name), ModuleType)
+    assert callable(eics.score)
+    assert callable(eics.damage)
+    with pytest.raises(AttributeError, match="no attribute 'scores'"):
+        eics.scores  # noqa: B018
+
+
+def test_the_operator_core_stays_small():
+    assert sum(callable(value) or isinstance(value, property) for value in vars(LinearOperator).values()) <= 12
+
+
+@pytest.mark.parametrize(
+    "path", ["scoring/sheaf.py", "scoring/emergence.py", "scoring/parts.py", "linearized/paths.py"]
+)
+def test_the_terms_know_engines_and_not_heads(path):
+    names = {node.id for node in ast.walk(ast.parse((TOP / path).read_text())) if isinstance(node, ast.Name)}
+    names |= {node.attr for node in ast.walk(ast.parse((TOP / path).read_text())) if isinstance(node, ast.Attribute)}
+    assert not {name for name in names if name == "z" or "head" in name.lower() or "writer" in name.lower()}
+    assert "engine" in names
+
+
+@pytest.mark.parametrize("room", sorted(set(RANK) - {"errors", "data"}))
+def test_tests_mirror_the_rooms(room):
+    assert list((Path(__file__).parent / room).glob("test_*.py"))

@@ -39,7 +39,7 @@ class Computed:
         curve: Curve | None,
     ) -> None:
         batch = linearized.batch
-        self.options, self.calibration, self.curve = options, calibration, curve
+        self.options, self.calibration, self.curve, self.eics = options, calibration, curve, eics
         self.laplacians = _laplacians(linearized) if options.laplacian else [{}] * batch
         # An explicit circuit has no read-out; `assemble` adds that of a model.
         self.used: dict[str, Any] = {name: options[name] for name in RECORDED if name != "readout"}

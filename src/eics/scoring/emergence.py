@@ -186,7 +186,7 @@ def _one_by_one(engines: Iterable[Engine], options: Options) -> tuple[Spectrum, 
 
 
 def _spectra(parts: Sequence[Part], options: Options) -> dict[str, Spectrum]:
-    """Every part's spectrum, by name; parts that can be stacked (heads of a layer) together, within the memory
+    """Every part's spectrum, by name; parts that can be stacked together, within the memory
     bound."""
     spectra: dict[str, Spectrum] = {}
     held = options.steps if options.mode == "lanczos" else 3  # blocks of probes that an estimate keeps at once

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from eics.circuits.graph import Circuit
 from eics.linearized.circuit import LinearizedCircuit
-from eics.scoring.emergence import emergence_spectra
-from eics.scoring.formula import discounted
+from eics.scoring.batch import compute
 from eics.scoring.options import PAPER, WELL_POSED, Options
 from eics.scoring.sheaf import propagated_c_sh, sheaf_term
 from eics.transformer.forward import ForwardState
@@ -54,8 +53,8 @@ class Scorer:
             "joint": partial(self._c_sh, WELL_POSED),
             "propagated": lambda: propagated_c_sh(self._linearize("frozen").without_reference().engine()),
             "propagated_mean": lambda: propagated_c_sh(self._linearize("frozen").engine()),
-            "eics_paper": partial(self._eics, PAPER, "edge"),
-            "eics_well_posed": partial(self._eics, WELL_POSED, "joint"),
+            "eics_paper": partial(self._eics, PAPER),
+            "eics_well_posed": partial(self._eics, WELL_POSED),
         }
 
     def _linearize(self, linearization: str) -> LinearizedCircuit:
@@ -69,9 +68,6 @@ class Scorer:
         linearized = self._linearize(options.linearization).restrict(options.positions)
         return sheaf_term(linearized.engine(), residual=options.residual, metric=options.metric).c_sh
 
-    def _eics(self, preset: Options, c_sh: str) -> Tensor:
+    def _eics(self, preset: Options) -> Tensor:
         options = preset.with_(seed=self.seed, **_PROBES)
-        spectra = emergence_spectra(
-            self._linearize(options.linearization).restrict(options.positions).engine(), options
-        )
-        return discounted(spectra.at(float(options.alpha), options.emergence).term.value, self[c_sh])
+        return compute(self._linearize(options.linearization), options).eics
