@@ -250,7 +250,7 @@ def line(**changes):
         (line(id="DROP"), "Line 2: the field 'id' is missing; the line number is used instead.", 1),
         (line(status="DROP"), "Line 2: the field 'status' is missing.", 1),
         (line(status="fine"), "Line 2: unknown status 'fine'.", 1),
-        (line(version=2), "Line 2: version 2, not 1; read as far as possible: update eics.", 1),
+        (line(version=3), "Line 2: version 3, not 2; read as far as possible: update eics.", 1),
         (line(version="DROP"), "Line 2: no version; read as far as possible.", 1),
         (line(c_sh="DROP", dei="many"), "Line 2: the numbers c_sh, dei cannot be read.", 1),
         (line(eics=float("nan")), "Line 2: the number eics cannot be read.", 1),
@@ -366,7 +366,7 @@ def test_what_is_exact_and_what_is_estimated():
     score = make_score(make_circuit(1, 1), 0, 1)
     assert "without sampling" in exactness([replace(score, mode="exact")])[1]
     assert "standard error of dEI is 0.1 nats" in exactness([score])[1]
-    assert "upper bound" in exactness([replace(score, mode="fast", stderr={})])[1]
+    assert "upper bound" in exactness([replace(score, mode="limit", stderr={})])[1]
     assert exactness([replace(score, mode=None)]) == ["The records do not say how EI was computed."]
 
 

@@ -72,8 +72,8 @@ def test_parquet_reads_in_other_tools(tmp_path, scores):
     [
         ('{"version": 1, "id": 0', "Line 1 of"),
         ("[1]", "must be a JSON object"),
-        ('{"id": 0, "status": "ok"}', "must have version 1. Got None"),
-        ('{"version": 2, "id": 0, "status": "ok"}', "Got 2: update eics"),
+        ('{"id": 0, "status": "ok"}', "must have version 2 or lower. Got None"),
+        ('{"version": 3, "id": 0, "status": "ok"}', "Got 3: update eics"),
         ('{"version": 1, "status": "ok"}', "must have the field 'id'"),
         ('{"version": 1, "id": 0, "status": "ok", "circuit": "c.json"}', "object with 'name' and 'sha256'"),
         ('{"version": 1, "id": 0, "status": "good"}', "one of ok, clipped, failed"),
@@ -151,3 +151,8 @@ def test_foreign_and_broken_circuit_files(tmp_path):
         with pytest.raises(CircuitError) as error:
             load_linear(path)
         assert says in str(error.value), path
+
+
+def test_fast_in_a_record_of_version_1_is_read_as_limit():
+    assert eics.Score.from_record({"version": 1, "id": 0, "status": "ok", "mode": "fast"}).mode == "limit"
+    assert eics.Score.from_record({"version": 2, "id": 0, "status": "ok", "mode": "fast"}).mode == "fast"

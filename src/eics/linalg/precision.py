@@ -20,7 +20,7 @@ _norms: ContextVar[bool] = ContextVar("eics norms only", default=False)
 @contextmanager
 def products(weights: torch.dtype, device: torch.device, mode: str) -> Iterator[None]:
     """Sets the rounding of everything inside, for weights of this dtype on this device."""
-    if weights.itemsize >= 4 or device.type != "cuda" or mode != "fast":
+    if weights.itemsize >= 4 or device.type != "cuda" or mode not in ("fast", "limit"):
         yield  # leave the user's setting alone
         return
     before, token = torch.get_float32_matmul_precision(), _half.set(True)

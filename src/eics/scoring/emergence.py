@@ -220,7 +220,7 @@ def spectrum_of(part: Part, options: Options, probes: int) -> Spectrum:
         if options.alpha == "auto" or options.curve:
             return exact(part.operator, "svd")  # one factorization for all alphas
         return exact_at(part.operator, float(options.alpha), options.factorization)
-    closed = closed_form(part.operator, part.channels) if options.mode == "fast" else None
+    closed = closed_form(part.operator, part.channels) if options.mode in ("fast", "limit") else None
     if closed is not None:
         return closed
     # Which side is smaller is decided for each prompt, so that it scores the same alone and in a batch.
@@ -239,7 +239,7 @@ def spectrum_of(part: Part, options: Options, probes: int) -> Spectrum:
 def _estimated(part: Part, options: Options, probes: int, by_rows: bool) -> Spectrum:
     gram = Gram(part.operator, part.support, by_rows)
     stream = [generator(options.seed, name) for name in part.names]
-    if options.mode == "fast":
+    if options.mode in ("fast", "limit"):
         return small_alpha(part.operator, gram, part.channels, probes=probes, stream=stream)
     if options.top_k is not None:
         return top_k(gram, k=options.top_k, steps=options.steps, stream=stream)

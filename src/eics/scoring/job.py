@@ -48,7 +48,7 @@ class Job:
     def graph_key(self) -> Hashable:
         """What the numbers depend on besides the pass; None unless all configurations are plain scores in `fast`."""
         plain = not self.interventions and self.extra_diagnostics is None and self.means is None
-        if not plain or any(o.mode != "fast" or o.curve or o.laplacian for o in self.configurations):
+        if not plain or any(o.mode not in ("fast", "limit") or o.curve or o.laplacian for o in self.configurations):
             return None
         return ByIdentity(self.circuit), self.configurations, self.tokens, self.calibrations
 

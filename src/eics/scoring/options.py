@@ -3,7 +3,7 @@
 >>> Options(mode="quick")
 Traceback (most recent call last):
     ...
-eics.errors.OptionError: The 'mode' option must be one of exact, lanczos, fast. Got 'quick' instead.
+eics.errors.OptionError: The 'mode' option must be one of exact, lanczos, fast, limit. Got 'quick' instead.
 >>> WELL_POSED.metric, PAPER.metric
 ('relative', 'euclidean')
 >>> dict(**PAPER)["alpha"]
@@ -19,7 +19,7 @@ from typing import Any
 from eics.errors import OptionError
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "mode": ("exact", "lanczos", "fast"),
+    "mode": ("exact", "lanczos", "fast", "limit"),
     "linearization": ("jacobian", "frozen"),
     "residual": ("edge", "joint", "propagated"),
     "parts": ("nodes", "branches"),
@@ -121,7 +121,7 @@ class Options:
     @property
     def probes_of_macro(self) -> int:
         """Probes for the macro map, by default as many as the mode suggests."""
-        return self.macro_probes or (8 if self.mode == "fast" else 12)
+        return self.macro_probes or (8 if self.mode in ("fast", "limit") else 12)
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

@@ -2,7 +2,8 @@
 
 JSON lines are written one prompt at a time, so that an interrupted run keeps what it finished. Parquet has a fixed
 schema: maps for `ei_parts`, `stderr`, `norms` and `node_positions`, structs for `circuit`, `edges` and `nodes`, and
-JSON text for fields without a fixed shape (`diagnostics`, `interventions`, `curve`) or type (`id`, `label`).
+JSON text for fields without a fixed shape (`diagnostics`, `interventions`, `curve`, `predictions`, `warnings`,
+`details`) or type (`id`, `label`).
 """
 
 import json
@@ -14,7 +15,7 @@ from eics.errors import RecordError
 from eics.scoring.options import RECORDED
 from eics.scoring.result import Score, Scores
 
-_JSON_COLUMNS = ("id", "diagnostics", "curve", "label", "interventions")
+_JSON_COLUMNS = ("id", "diagnostics", "curve", "label", "interventions", "predictions", "warnings", "details")
 _MAP_COLUMNS = ("ei_parts", "stderr", "norms", "node_positions")
 _PARQUET_MAGIC = b"PAR1"
 
@@ -150,6 +151,7 @@ def _schema() -> Any:
             ("id", text),
             ("status", text),
             ("model", text),
+            ("fingerprint", text),
             ("circuit", pa.struct([("name", text), ("sha256", text)])),
             *((name, number) for name in numbers),
             ("ei_parts", pa.map_(text, number)),
@@ -166,6 +168,10 @@ def _schema() -> Any:
             ("forward_passes", pa.int64()),
             ("prompt", text),
             ("tokens", pa.list_(text)),
+            ("token_ids", pa.list_(pa.int64())),
+            ("predictions", text),
+            ("warnings", text),
+            ("details", text),
             ("answer", text),
             ("label", text),
             ("reason", text),

@@ -11,7 +11,8 @@ from typing import Any, overload
 
 from eics.errors import RecordError
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
+READABLE_VERSIONS = (1, 2)
 STATUSES = ("ok", "clipped", "failed")
 _ROUNDING = 1e-12
 
@@ -106,12 +107,19 @@ class Score:
     name under which it was loaded, None for an explicit circuit; `circuit` has its `name` and the `sha256` of its edges
     and positions. `norms` holds `||a_v||` of every node, `node_positions` the token positions to which the circuit
     restricts nodes, `tokens` the prompt's tokens as text; `answer` and `label` come from the prompts file.
-    `interventions` lists the interventions in this pass, with the norms of the write and of the change.
+    `interventions` lists the interventions in this pass, with the norms of the write and of the change. `fingerprint`
+    is the model's (its weights, not its name); `token_ids` are the ids behind `tokens`. `predictions` holds the five likeliest
+    next tokens, each with `token`, `id` and `probability`; `warnings` what a reader should know before trusting
+    the numbers, each with a `code` and a `text`. `details` is there if it was requested: shares by token position, attention
+    patterns, and the top tokens of each write through the unembedding.
+
+    Version 1 had none of the last five, and called `fast` what is `limit` now.
     """
 
     id: str | int
     status: str
     model: str | None = None
+    fingerprint: str | None = None
     circuit: dict[str, str] | None = None
     eics: float | None = None
     c_sh: float | None = None
@@ -144,6 +152,10 @@ class Score:
     forward_passes: int | None = None
     prompt: str | None = None
     tokens: list[str] | None = None
+    token_ids: list[int] | None = None
+    predictions: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[dict[str, str]] = field(default_factory=list)
+    details: dict[str, Any] | None = None
     answer: str | None = None
     label: str | int | float | bool | None = None
     reason: str | None = None
@@ -166,8 +178,8 @@ class Score:
         if not isinstance(record, dict):
             raise RecordError(f"A record must be a JSON object. Got {type(record).__name__}.")
         version = record.get("version")
-        if version != RECORD_VERSION:
-            raise RecordError(f"A record must have version {RECORD_VERSION}. Got {version!r}: update eics.")
+        if version not in READABLE_VERSIONS:
+            raise RecordError(f"A record must have version {RECORD_VERSION} or lower. Got {version!r}: update eics.")
         missing = [name for name in ("id", "status") if name not in record]
         if missing:
             raise RecordError(f"A record must have the field {missing[0]!r}. It has {', '.join(map(str, record))}.")
@@ -177,6 +189,8 @@ class Score:
         if circuit is not None and not (isinstance(circuit, dict) and {"name", "sha256"} <= set(circuit)):
             raise RecordError(f"A record's circuit must be an object with 'name' and 'sha256'. Got {circuit!r}.")
         values = _known_fields(cls, record)
+        if version == 1 and values.get("mode") == "fast":
+            values["mode"] = "limit"  # what `fast` was until version 2
         try:
             values["edges"] = tuple(EdgeTerm(**_known_fields(EdgeTerm, edge)) for edge in values.get("edges") or ())
             values["nodes"] = tuple(NodeTerm(**_known_fields(NodeTerm, node)) for node in values.get("nodes") or ())

@@ -14,7 +14,7 @@ from typing import Any
 from eics.errors import RecordError
 from eics.scoring.options import CONFIGURATION, RECORDED
 from eics.scoring.records import from_row, is_parquet, parquet_rows
-from eics.scoring.result import RECORD_VERSION, STATUSES, Score, Scores
+from eics.scoring.result import READABLE_VERSIONS, RECORD_VERSION, STATUSES, Score, Scores
 
 _NUMBERS = ("eics", "c_sh", "consistency", "dei", "dei_norm", "ei_macro", "emergence_ratio", "percentile", "alpha")
 _NEEDED = ("eics", "c_sh", "dei", "dei_norm", "ei_macro")
@@ -124,13 +124,14 @@ class _Record:
             "label": label if isinstance(label := self.raw.get("label"), str | int | float) else None,
         }
         assert set(record) <= {field.name for field in fields(Score)}
-        return Score.from_record({"version": RECORD_VERSION} | record)
+        version = 1 if self.raw.get("version") == 1 else RECORD_VERSION
+        return Score.from_record({"version": version} | record)
 
     def _check_version(self) -> None:
         version = self.raw.get("version")
         if version is None:
             self.note("no version; read as far as possible")
-        elif version != RECORD_VERSION:
+        elif version not in READABLE_VERSIONS:
             self.note(f"version {version!r}, not {RECORD_VERSION}; read as far as possible: update eics")
 
     def _id(self) -> str | int:

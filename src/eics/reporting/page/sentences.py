@@ -37,7 +37,8 @@ def exactness(scored: Sequence[Score]) -> list[str]:
     how = {
         "exact": "EI is exact too: computed by factorization, without sampling.",
         "lanczos": "EI is estimated by stochastic Lanczos quadrature.",
-        "fast": "EI is the small-alpha form, alpha/2 ||J||_F^2: an upper bound for ranking.",
+        "fast": "EI is an estimate from exact spectra of heads and from moments of the other spectra.",
+        "limit": "EI is the small-alpha form, alpha/2 ||J||_F^2: an upper bound for ranking.",
     }.get((scored[0].mode if scored else None) or "")
     if how is None:
         return ["The records do not say how EI was computed."]

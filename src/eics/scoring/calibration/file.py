@@ -19,7 +19,7 @@ from eics.scoring.calibration.calibration import QUANTITIES, Calibration
 from eics.transformer.means import Means
 
 FORMAT = "eics-calibration"
-VERSION = 1
+VERSION = 2
 SUFFIXES = (".safetensors", ".json")
 
 
@@ -116,7 +116,7 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Any], Means]:
 def _check_format(document: Any) -> None:
     header = document if isinstance(document, dict) else {}
     format, version = header.get("format"), header.get("version")
-    if (format, version) != (FORMAT, VERSION):
+    if format != FORMAT or version not in (1, VERSION):
         raise OptionError(
             f"must have format {FORMAT!r}, version {VERSION}. Got format {format!r}, version {version!r}: "
             "make it with `eics calibrate`."
@@ -140,10 +140,13 @@ def _calibration(document: dict[str, Any], means: Means) -> Calibration:
     if chosen is not None:
         chosen = AlphaCalibration(**chosen | {"quartiles": tuple(chosen["quartiles"])})
     tokens = document["tokens"]
+    options = dict(document["options"])
+    if document["version"] == 1 and options.get("mode") == "fast":
+        options["mode"] = "limit"  # what `fast` was until version 2
     return Calibration(
         model=document["model"],
         circuit=dict(document["circuit"]),
-        options=dict(document["options"]),
+        options=options,
         alpha=alpha,
         chosen=chosen,
         prompts=int(document["prompts"]),
