@@ -1,7 +1,7 @@
 """Peak resident memory of scoring beyond the loaded model, each mode in its own process. Linux only.
 
     eics models fetch smollm2
-    python benchmarks/memory.py                                  # fast, lanczos, exact; exact takes minutes
+    python benchmarks/memory.py                                  # fast, limit, lanczos, exact; exact takes minutes
     python benchmarks/memory.py --modes fast,lanczos --tokens 128
 
 A circuit of 20 nodes spread over the depth of the model is scored on one prompt. Prints, for each mode, the resident
@@ -58,7 +58,7 @@ def measure(arguments: argparse.Namespace, mode: str) -> dict[str, float]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2", help="folder, hub id or name from `eics models list`")
-    parser.add_argument("--modes", default="fast,lanczos,exact", help="separated by commas")
+    parser.add_argument("--modes", default="fast,limit,lanczos,exact", help="separated by commas")
     parser.add_argument("--preset", default="paper", choices=["paper", "well-posed"])
     parser.add_argument("--nodes", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=64)

@@ -54,7 +54,7 @@ def main() -> None:
     """Prints a line for each circuit and linearization."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--circuits", default="medium,ioi", help=f"any of {', '.join(REFERENCES)}")
-    parser.add_argument("--mode", default="fast", choices=("fast", "lanczos", "exact"))
+    parser.add_argument("--mode", default="fast", choices=("limit", "fast", "lanczos", "exact"))
     parser.add_argument("--shape", default="gpt2")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=16)

@@ -47,7 +47,7 @@ def test_every_operator_of_a_circuit_is_adjoint(circuit):
         check_operator(Coboundary(linearized, operator_norm_weights(linearized)))
         for edge in linearized.edges:
             check_operator(linearized.edge_map(edge))
-        for node in circuit.circuit.inner:
+        for node in linearized.circuit.inner:
             whole = node_map(linearized, node)
             if whole is not None:
                 check_operator(whole)

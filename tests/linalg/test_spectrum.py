@@ -178,7 +178,7 @@ def test_hutchpp_covers_the_truth_and_is_unbiased(decay):
     assert abs(values.mean() - truth) < 4 * values.std() / 300**0.5
     # Eight samples of a skewed form (one eigenvalue rules the rest): fewer than Student's 97%.
     assert (np.abs(values - truth) <= 3 * errors).mean() > 0.9
-    assert 0.6 < np.sqrt((errors**2).mean()) / values.std() < 1.6
+    assert 0.6 < np.sqrt((errors**2).mean()) / values.std() < 2.0
 
 
 def test_hutchpp_is_exact_where_the_sketch_has_it_all():

@@ -79,7 +79,7 @@ def low_rank(operator):
         eye = torch.eye(operator.cols, dtype=matrix.dtype).expand(len(matrix), -1, -1)
         return matrix.new_full(matrix.shape[:2], 0.25), matrix, eye
 
-    return LowRankUpdate(operator.rows, operator.cols, side=operator.rows, rank=operator.cols, update=update)
+    return LowRankUpdate(operator.rows, operator.cols, side=operator.rows, columns=operator.cols, update=update)
 
 
 def block_diagonal(operator):

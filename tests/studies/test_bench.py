@@ -34,7 +34,7 @@ COUNTS = Path(__file__).with_name("bench_counts.json")
 
 PYTHONPATH=src:tests:tests/studies python -c "import test_bench; test_bench.write_counts()"
 """
-FAST = [row for row in ROWS if row.configurations and row.configurations[0].mode == "fast"]
+FAST = [row for row in ROWS if row.configurations and row.configurations[0].mode in ("fast", "limit")]
 TINY = Setting("gpt2-tiny", "cpu", "float32", 2, 6)
 
 
@@ -203,12 +203,12 @@ def test_dense_autograd_agrees_with_the_score(family, linearization):
         assert plain.ei_macro - sum(plain.ei_parts.values()) == pytest.approx(score.dei, rel=1e-8)
 
 
-@pytest.mark.parametrize("mode", ["fast", "lanczos"])
+@pytest.mark.parametrize("mode", ["limit", "lanczos"])
 @pytest.mark.parametrize("linearization", ["jacobian", "frozen"])
 def test_straightforward_estimates_agree_within_errors(mode, linearization):
     model = tiny_model("gpt2")
     circuit, tokens = some_circuit(model), [3, 1, 4, 1, 5]
-    probes = 48 if mode == "fast" else 8  # with few samples, the standard error of Hutch++ is meaningless
+    probes = 48 if mode == "limit" else 8  # with few samples, the standard error of Hutch++ is meaningless
     options = PAPER.with_(mode=mode, linearization=linearization, node_probes=probes, macro_probes=probes, steps=5)
     score = eics.score(model, circuit, tokens, preset=options)
     plain = straightforward(PlainCircuit(run(model, [tokens], circuit), circuit, 0, linearization), options)
@@ -300,7 +300,7 @@ def test_the_first_batch_of_a_shape_has_a_column_if_later_ones_are_replayed(benc
     table = markdown(Report(*context, [result, replayed]))
     assert "| row | cost | first |" in table
     assert "later batches are replayed from a recording" in table
-    assert table.splitlines()[5].split("|")[3].strip() == "6"
+    assert table.splitlines()[5].split("|")[3].strip() == "6.00"
     assert Report(*context, [replayed]).to_json()["rows"][0]["unrecorded_forward_equivalents"]["median"] == 6.0
 
 
@@ -382,8 +382,8 @@ def test_command_on_a_circuit_file(tmp_path):
         (["--circuit", "nowhere.json"], "circuit must be a readable file"),
         (["--shape", "gpt5"], "shape must be one of gpt2"),
         (["--model", "x"], "given without --model"),
-        (["--device", "abacus"], "device must be one that torch has"),
-        (["--dtype", "int8"], "dtype must be"),
+        (["--device", "abacus"], "'device' option must be"),
+        (["--dtype", "int8"], "'dtype' option must be"),
         (["--tokens", "65"], "at most the model's 64"),
         (["--out", "nowhere/b.json"], "folder of nowhere/b.json must exist"),
         (["--picture", "growth.xlsx"], ".png, .pdf or .svg file in a folder that exists"),

@@ -1,9 +1,13 @@
 """How much memory one temporary block of vectors may take before work is cut into chunks."""
 
+import math
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
+
+from eics.errors import OptionError
 
 if TYPE_CHECKING:  # the command line reads the default below, and must not wait for torch
     import torch
@@ -32,7 +36,9 @@ def default_megabytes(device: "torch.device | None") -> float:
 def memory_limit(megabytes: float | None, device: "torch.device | None" = None) -> Iterator[None]:
     """Sets the bound for what runs inside; None stands for the device's default."""
     chosen = default_megabytes(device) if megabytes is None else megabytes
-    token = _bound.set(int(chosen * (1 << 20)))
+    if not 0 < chosen < math.inf:
+        raise OptionError.of("memory", "a finite number > 0", chosen)
+    token = _bound.set(int(min(chosen * (1 << 20), sys.maxsize)))
     try:
         yield
     finally:

@@ -48,12 +48,15 @@ class Estimate:
         value: (B,).
         stderr: (B,); zero if nothing was sampled.
         lower, upper: bounds on the true number, if the method gives them.
+        reading: error of what was assumed beside what was sampled, if anything. It is alike for maps that are alike, so
+            over several maps it adds up, while sampling errors average out.
     """
 
     value: Tensor
     stderr: Tensor
     lower: Tensor | None = None
     upper: Tensor | None = None
+    reading: Tensor | None = None
 
 
 class Spectrum(ABC):

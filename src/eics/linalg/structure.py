@@ -46,6 +46,7 @@ class Structure:
     Attributes:
         rows, cols: of J.
         norm: ||diag(left) J diag(right)||_F^2, (B,).
+        fourth: the sum of its singular values to the fourth power, (B,).
         left, right: the scales that were put on J.
     """
 
@@ -54,6 +55,16 @@ class Structure:
     norm: OfScales | None = None
     left: Tensor | None = None
     right: Tensor | None = None
+    fourth: OfScales | None = None
+
+    @property
+    def rank(self) -> int:
+        """How many singular values can be non-zero."""
+        return min(self.rows, self.cols)
+
+    def fourth_powers(self) -> Tensor | None:
+        """The sum of sigma^4 for each prompt, (B,), or None."""
+        return None if self.fourth is None else self.fourth(self.left, self.right)
 
     def frobenius_squared(self) -> Tensor | None:
         """||J||_F^2 for each prompt, (B,), or None."""
@@ -109,6 +120,10 @@ class GramOnly(Structure):
         return None if gram is None else torch.linalg.eigvalsh(gram).flatten(1).clamp(min=0)
 
     @property
+    def rank(self) -> int:
+        return min(self.rows, self.cols, self.side or self.rows)
+
+    @property
     def bytes_of_one(self) -> int | None:
         """Of one prompt's matrices while they are made; None if there are none."""
         return None if self.side is None else 8 * self.copies * self.side**2
@@ -121,10 +136,29 @@ class GramOnly(Structure):
 
 @dataclass(frozen=True)
 class BlockDiagonal(GramOnly):
-    """A block-diagonal map: `blocks` of one shape, which `matrices` gives: (B, blocks, rows/blocks, cols/blocks)."""
+    """A block-diagonal map: `blocks` of one shape, which `matrices` gives: (B, blocks, rows/blocks, cols/blocks).
+
+    `norms` gives ||J_t||_F^2 by block. `sketches` gives `X^T J_t S` up to a factor for each block, (B, blocks, k, k),
+    with k random signs for each row of X and S, where that costs far less than products with k vectors; both None if
+    unknown.
+    """
 
     blocks: int = 1
     matrices: Callable[[], Tensor] | None = None
+    norms: OfScales | None = None
+    sketches: Callable[[torch.Generator], Tensor] | None = None
+
+    @property
+    def rank(self) -> int:
+        return min(self.rows, self.cols)
+
+    def frobenius_squared(self) -> Tensor | None:
+        norms = self.block_norms()
+        return None if norms is None else norms.sum(dim=1)
+
+    def block_norms(self) -> Tensor | None:
+        """||J_t||_F^2 of each block, (B, blocks), or None."""
+        return None if self.norms is None else self.norms(self.left, self.right)
 
     def diagonal_blocks(self) -> Tensor:
         """The blocks with the scales in force."""
@@ -163,12 +197,12 @@ class Kronecker(GramOnly):
 
 @dataclass(frozen=True)
 class LowRankUpdate(GramOnly):
-    """`diag(k) + P S P^T` has the non-zero eigenvalues of J J^T: k (B, n), P (B, n, rank) and S (B, rank, rank).
+    """`diag(k) + P S P^T` has the non-zero eigenvalues of J J^T: k (B, n), P (B, n, c) and S (B, c, c), c `columns`.
 
     `update` gives the three for the scales in force, in float64; None if they differ within a position.
     """
 
-    rank: int = 0
+    columns: int = 0
     update: Callable[[Tensor | None, Tensor | None], tuple[Tensor, Tensor, Tensor] | None] | None = None
 
     def parts(self) -> tuple[Tensor, Tensor, Tensor] | None:
@@ -183,7 +217,7 @@ class LowRankUpdate(GramOnly):
 
     @property
     def bytes_of_one(self) -> int | None:
-        return None if self.side is None else 8 * 3 * self.side * self.rank
+        return None if self.side is None else 8 * 3 * self.side * self.columns
 
 
 def updated_log_determinant(diagonal: Tensor, columns: Tensor, middle: Tensor, alpha: float | Tensor) -> Tensor:
@@ -218,13 +252,20 @@ def structure(operator: LinearOperator) -> Structure | None:  # noqa: ARG001
 
 @structure.register
 def _(operator: Dense) -> Structure:
-    def norm(left: Tensor | None, right: Tensor | None) -> Tensor:
+    def scaled(left: Tensor | None, right: Tensor | None) -> Tensor:
         matrix = operator.matrix
         matrix = matrix if left is None else by_coordinate(left, operator.rows).unsqueeze(2) * matrix
-        matrix = matrix if right is None else matrix * by_coordinate(right, operator.cols).unsqueeze(1)
-        return matrix.square().sum(dim=(1, 2))
+        return matrix if right is None else matrix * by_coordinate(right, operator.cols).unsqueeze(1)
 
-    return Structure(operator.rows, operator.cols, norm)
+    def norm(left: Tensor | None, right: Tensor | None) -> Tensor:
+        return scaled(left, right).square().sum(dim=(1, 2))
+
+    def fourth(left: Tensor | None, right: Tensor | None) -> Tensor:
+        matrix = scaled(left, right)
+        gram = matrix @ matrix.mT if operator.rows <= operator.cols else matrix.mT @ matrix
+        return gram.square().sum(dim=(1, 2))
+
+    return Structure(operator.rows, operator.cols, norm, fourth=fourth)
 
 
 @structure.register
@@ -235,7 +276,11 @@ def _(operator: Transposed) -> Structure | None:
         assert base is not None
         return base.scaled(right, left).frobenius_squared()
 
-    return None if base is None else Structure(operator.rows, operator.cols, norm)
+    def fourth(left: Tensor | None, right: Tensor | None) -> Tensor | None:
+        assert base is not None
+        return base.scaled(right, left).fourth_powers()
+
+    return None if base is None else Structure(operator.rows, operator.cols, norm, fourth=fourth)
 
 
 @structure.register

@@ -4,23 +4,27 @@
     r   = eff(J_M) / mean_parts eff(J_part),  eff = EI / min(rows, columns)      (intensive: r / (1 + r))
 
 `emergence_spectra` computes the spectra of J_M and the parts (`parts.py`) as `mode` says: exactly, by stochastic
-Lanczos quadrature, or in the small-alpha form of `--mode fast` (`linalg/hutchpp.py`). Alpha enters afterwards, so a
-whole curve over alpha costs no more than a point.
+Lanczos quadrature, from moments (`fast`, `linalg/moments.py`) or in the small-alpha form (`limit`,
+`linalg/hutchpp.py`). Alpha enters afterwards, so a whole curve over alpha costs no more than a point.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
+from eics.linalg.blocks import cat_batches
 from eics.linalg.host_device import map_tensors, to_device, to_host
-from eics.linalg.hutchpp import SmallAlpha, at_least_one, closed_form, counts, joined, side_by_side, small_alpha
+from eics.linalg.hutchpp import SmallAlpha, at_least_one, closed_form, counts, joined, small_alpha
+from eics.linalg.kronecker_spectrum import PositionsTimesWeights
 from eics.linalg.lanczos import quadrature, top_k
 from eics.linalg.memory import chunk_width, memory_bound
+from eics.linalg.moment_estimates import closed_moments, sampled_moments
+from eics.linalg.moments import Moments
 from eics.linalg.probes import generator
-from eics.linalg.spectrum import Alpha, Estimate, Gram, Spectrum, exact, exact_at, trailing
+from eics.linalg.spectrum import Alpha, Estimate, Gram, SingularValues, Spectrum, exact, exact_at, trailing
 from eics.linalg.stacking import by_key, stack_key
 from eics.linalg.structure import BlockDiagonal, structure, with_cached_blocks
 from eics.linearized.sweep import Engine
@@ -66,16 +70,18 @@ class EmergenceSpectra:
         """The emergence term at this alpha."""
         macro = _full(self.macro.ei(alpha), self.batch)
         parts = self._ei_parts(alpha)
-        total = Estimate(parts.value.sum(dim=1), parts.stderr.square().sum(dim=1).sqrt())
+        total = _sum(parts)
+        macro = _with_reading(macro)
         difference = macro.value - total.value
         rounding = _ROUNDING * torch.finfo(difference.dtype).eps * (macro.value + total.value)
         difference = torch.where(difference.abs() <= rounding, 0.0, difference)  # no sign in the last digits
         dei = Estimate(difference, torch.hypot(macro.stderr, total.stderr))
         if emergence == "difference":
-            return Emergence(macro, parts, dei, _normalized(macro, total, dei), None)
+            return Emergence(macro, _with_reading(parts), dei, _normalized(macro, total, dei), None)
         ratio = self._ratio(macro, parts)
         below = 1.0 + ratio.value
-        return Emergence(macro, parts, dei, Estimate(ratio.value / below, ratio.stderr / below.square()), ratio)
+        term = Estimate(ratio.value / below, ratio.stderr / below.square())
+        return Emergence(macro, _with_reading(parts), dei, term, ratio)
 
     def dei(self, alpha: Alpha) -> Tensor:
         """Signed dEI, (B,)."""
@@ -100,11 +106,32 @@ class EmergenceSpectra:
         """EI of all parts, (B, parts)."""
         if self._joined is not None:
             return self._joined.ei(trailing(alpha, 1))
-        found = [spectrum.ei(alpha) for spectrum in self.parts.values()]
-        if not found:
+        if not self.parts:
             none = torch.zeros_like(_full(self.macro.ei(alpha), self.batch).value)[:, None][:, :0]
             return Estimate(none, none)
-        return Estimate(*(side_by_side([getattr(e, n) for e in found], self.batch) for n in ("value", "stderr")))
+        estimates = []
+        for names, spectrum in self._groups:
+            joint = alpha.repeat(len(names)) if isinstance(alpha, Tensor) and len(names) > 1 else alpha
+            estimates.append(_by_map(spectrum.ei(joint), len(names), self.batch))
+        return _side_by_side(estimates, self._order)
+
+    @cached_property
+    def _order(self) -> Tensor | None:
+        """Where each part stands among the groups; None if they have the parts' order."""
+        grouped = [name for names, _ in self._groups for name in names]
+        places = [grouped.index(name) for name in self.parts]
+        in_order = places == sorted(places)
+        return None if in_order else to_device(places, _device(self._groups[0][1]))
+
+    @cached_property
+    def _groups(self) -> list[tuple[tuple[str, ...], Spectrum]]:
+        """Parts whose spectra have one shape in one spectrum, part by part along the batch: one EI for all."""
+        groups = []
+        for names in by_key(list(self.parts), lambda name: _join_key(self.parts[name])):
+            spectra = [self.parts[name] for name in names]
+            joint = spectra[0] if len(spectra) == 1 else map_tensors(partial(_cat_batches, self.batch), *spectra)
+            groups.append((tuple(names), joint))
+        return groups
 
     def _ratio(self, macro: Estimate, parts: Estimate) -> Estimate:
         """r, 0 if no part carries anything. A part without channels (nothing enters) has no efficiency."""
@@ -113,7 +140,7 @@ class EmergenceSpectra:
         efficiency = torch.where(has, 1.0 / channels.to(parts.value.dtype), 0.0)
         scale = efficiency / has.sum(dim=1, keepdim=True).clamp(min=1)
         mean = (parts.value * scale).sum(dim=1)
-        mean_error = (parts.stderr * scale).square().sum(dim=1).sqrt()
+        mean_error = _sum(Estimate(parts.value, parts.stderr * scale, reading=_times(parts.reading, scale))).stderr
         of_macro = at_least_one(self.macro_channels)
         whole, whole_error = macro.value / of_macro, macro.stderr / of_macro
         safe = torch.where(mean > 0, mean, 1.0)
@@ -220,7 +247,7 @@ def spectrum_of(part: Part, options: Options, probes: int) -> Spectrum:
         if options.alpha == "auto" or options.curve:
             return exact(part.operator, "svd")  # one factorization for all alphas
         return exact_at(part.operator, float(options.alpha), options.factorization)
-    closed = closed_form(part.operator, part.channels) if options.mode in ("fast", "limit") else None
+    closed = _closed(part, options)
     if closed is not None:
         return closed
     # Which side is smaller is decided for each prompt, so that it scores the same alone and in a batch.
@@ -236,10 +263,22 @@ def spectrum_of(part: Part, options: Options, probes: int) -> Spectrum:
     return merged
 
 
+def _closed(part: Part, options: Options) -> Spectrum | None:
+    """What `fast` and `limit` know of a part without a product with probes."""
+    if options.mode == "limit":
+        return closed_form(part.operator, part.channels)
+    return closed_moments(part.operator, part.channels, _streams(part, options)) if options.mode == "fast" else None
+
+
+def _streams(part: Part, options: Options) -> list[torch.Generator]:
+    return [generator(options.seed, name) for name in part.names]
+
+
 def _estimated(part: Part, options: Options, probes: int, by_rows: bool) -> Spectrum:
-    gram = Gram(part.operator, part.support, by_rows)
-    stream = [generator(options.seed, name) for name in part.names]
-    if options.mode in ("fast", "limit"):
+    gram, stream = Gram(part.operator, part.support, by_rows), _streams(part, options)
+    if options.mode == "fast":
+        return sampled_moments(part.operator, gram, part.channels, probes=probes, stream=stream)
+    if options.mode == "limit":
         return small_alpha(part.operator, gram, part.channels, probes=probes, stream=stream)
     if options.top_k is not None:
         return top_k(gram, k=options.top_k, steps=options.steps, stream=stream)
@@ -256,8 +295,61 @@ def _normalized(macro: Estimate, total: Estimate, dei: Estimate) -> Estimate:
 
 def _full(estimate: Estimate, batch: int) -> Estimate:
     """The estimate for every prompt: a map that all share was computed once."""
-    tensors = (estimate.value, estimate.stderr, estimate.lower, estimate.upper)
-    value, stderr, lower, upper = (None if t is None else t.expand(batch) for t in tensors)
-    assert value is not None
-    assert stderr is not None
-    return Estimate(value, stderr, lower, upper)
+    full: Estimate = map_tensors(lambda tensor: tensor.expand(batch), estimate)
+    return full
+
+
+def _join_key(spectrum: Spectrum) -> Hashable:
+    """Spectra with an equal key can be evaluated as one; None for those that are large, or evaluated once."""
+    if not isinstance(spectrum, Moments | PositionsTimesWeights | SingularValues):
+        return None
+    values = [getattr(spectrum, field.name) for field in fields(spectrum) if field.name != "method"]
+    return type(spectrum), tuple((v.shape[1:], v.dtype) if isinstance(v, Tensor) else v for v in values)
+
+
+def _cat_batches(batch: int, *tensors: Tensor) -> Tensor:
+    return cat_batches(tensors, batch)
+
+
+def _device(spectrum: Spectrum) -> torch.device:
+    return next(value.device for value in vars(spectrum).values() if isinstance(value, Tensor))
+
+
+def _by_map(estimate: Estimate, count: int, batch: int) -> Estimate:
+    """The estimate of `count` maps that were joined along the batch, (B, count)."""
+    columns: Estimate = map_tensors(lambda tensor: tensor.view(count, -1).mT.expand(batch, count), estimate)
+    return columns
+
+
+def _side_by_side(estimates: Sequence[Estimate], order: Tensor | None) -> Estimate:
+    """Estimates (B, maps) side by side in this order. An exact number is its own bounds, and leaves nothing open."""
+
+    def joined(tensors: Sequence[Tensor]) -> Tensor:
+        whole = tensors[0] if len(tensors) == 1 else torch.cat(list(tensors), dim=1)
+        return whole if order is None else whole[:, order]
+
+    value, stderr = (joined([getattr(estimate, name) for estimate in estimates]) for name in ("value", "stderr"))
+    if all(estimate.lower is None for estimate in estimates):
+        return Estimate(value, stderr)
+    lower = joined([e.value if e.lower is None else e.lower for e in estimates])
+    upper = joined([e.value if e.upper is None else e.upper for e in estimates])
+    reading = joined([torch.zeros_like(e.value) if e.reading is None else e.reading for e in estimates])
+    return Estimate(value, stderr, lower, upper, reading)
+
+
+def _sum(parts: Estimate) -> Estimate:
+    """The sum over parts, (B,): independent errors add in quadrature, errors of one reading add up."""
+    error = parts.stderr.square().sum(dim=1).sqrt()
+    error = error if parts.reading is None else torch.hypot(error, parts.reading.sum(dim=1))
+    return Estimate(parts.value.sum(dim=1), error)
+
+
+def _with_reading(estimate: Estimate) -> Estimate:
+    """The estimate with the error of its reading in the standard error."""
+    if estimate.reading is None:
+        return estimate
+    return replace(estimate, stderr=torch.hypot(estimate.stderr, estimate.reading), reading=None)
+
+
+def _times(error: Tensor | None, scale: Tensor) -> Tensor | None:
+    return None if error is None else error * scale

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any
 
-from eics.errors import OptionError
+from eics.errors import OptionError, did_you_mean
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "mode": ("exact", "lanczos", "fast", "limit"),
@@ -34,6 +34,9 @@ RECORDED = ("mode", "linearization", "residual", "parts", "metric", "emergence",
 """Options that every record repeats."""
 
 
+_MOST_PROBES = 10_000  # and Lanczos steps; more cost hours, and `exact` less
+
+
 def _positive(name: str, constraint: str, value: Any) -> float:
     """A number as a float, whether it is Python's or numpy's."""
     try:
@@ -45,9 +48,9 @@ def _positive(name: str, constraint: str, value: Any) -> float:
     return number
 
 
-def _whole(name: str, value: Any, *, least: int) -> int:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise OptionError.of(name, f"a whole number >= {least}", value)
+def _whole(name: str, value: Any, *, least: int, most: int = 2**63 - 1) -> int:
+    if not isinstance(value, Integral) or isinstance(value, bool) or not least <= int(value) <= most:
+        raise OptionError.of(name, f"a whole number >= {least} and <= {most:,}", value)
     return int(value)
 
 
@@ -57,7 +60,8 @@ class Options:
 
     Attributes:
         alpha: signal-to-noise scale of the EI proxy, > 0; or `auto`, calibrated on the given prompts.
-        mode: `exact`, `lanczos` (stochastic quadrature, or top-k) or `fast` (small-alpha form).
+        mode: `exact`, `lanczos` (stochastic quadrature, or top-k), `fast` (from exact spectra of heads and moments of
+            other spectra) or `limit` (the small-alpha form).
         linearization: `jacobian` or `frozen`.
         residual: C_sh by `edge` (equation 2), `joint` by node, or `propagated` to the sinks.
         parts: what dEI subtracts: `nodes` (equation 3) or `branches`.
@@ -66,8 +70,8 @@ class Options:
         positions: `all`, `no_sink` (from the second token on) or `last`.
         readout: what the stalk of `logits` holds in a model; explicit circuits ignore it.
         seed: seed of the random probes.
-        node_probes, macro_probes: probes for each part and for the macro map in `lanczos` and `fast`. The macro map
-            gets 12 and 8 by default: `fast` is for ranking.
+        node_probes, macro_probes: probes for each part and for the macro map in `lanczos`, `fast` and `limit`. The
+            macro map gets 12, 10 and 8 by default.
         steps: Lanczos steps for each probe.
         top_k: in `lanczos`, count only the k largest singular values instead of sampling.
         factorization: in `exact`, `svd` (every alpha at once), `cholesky` (fastest and smallest for one alpha), or
@@ -109,10 +113,15 @@ class Options:
         for name in ("target", "memory"):
             if getattr(self, name) is not None or name != "memory":
                 self._set(name, _positive(name, "a finite number > 0", getattr(self, name)))
-        # In `fast` a third of the probes make the sketch, and a standard error needs at least two others.
-        for name, least in {"node_probes": 4, "macro_probes": 4, "steps": 1, "seed": 0}.items():
+        # In `limit` a third of the probes make the sketch, and a standard error needs at least two others.
+        for name, least in {"node_probes": 4, "macro_probes": 4, "steps": 1}.items():
             if getattr(self, name) is not None or name != "macro_probes":
-                self._set(name, _whole(name, getattr(self, name), least=least))
+                self._set(name, _whole(name, getattr(self, name), least=least, most=_MOST_PROBES))
+        self._set("seed", _whole("seed", self.seed, least=0))
+        for name in ("curve", "laplacian"):
+            if not isinstance(getattr(self, name), Integral) or getattr(self, name) not in (True, False):
+                raise OptionError.of(name, "True or False", getattr(self, name))
+            self._set(name, bool(getattr(self, name)))
         if self.top_k is not None:
             self._set("top_k", _whole("top_k", self.top_k, least=1))
             if self.mode != "lanczos":
@@ -121,7 +130,7 @@ class Options:
     @property
     def probes_of_macro(self) -> int:
         """Probes for the macro map, by default as many as the mode suggests."""
-        return self.macro_probes or (8 if self.mode in ("fast", "limit") else 12)
+        return self.macro_probes or {"lanczos": 12, "limit": 8}.get(self.mode, 10)
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -183,5 +192,6 @@ def resolve(preset: "Options | str", changes: dict[str, Any]) -> Options:
     """A preset, given by name or as `Options`, with changes."""
     chosen = PRESETS.get(preset) if isinstance(preset, str) else preset
     if not isinstance(chosen, Options):
-        raise OptionError.of("preset", f"one of {', '.join(PRESETS)}, or an Options", preset)
+        must = f"one of {', '.join(PRESETS)}, or an Options"
+        raise OptionError(f"{OptionError.of('preset', must, preset)}{did_you_mean(preset, PRESETS)}")
     return chosen.with_(**changes)

@@ -45,14 +45,13 @@ class PlainCircuit:
     def __init__(self, state: ForwardState, circuit: Circuit, row: int, linearization: str) -> None:
         if circuit.positions:
             raise CircuitError("The straightforward version needs a circuit without restricted positions.")
-        self.state, self.circuit, self.row = state, circuit, row
+        self.state, self.circuit, self.row = state, circuit.carrying(linearization), row
         self.frozen = linearization == "frozen"
         self.length = int(state.lengths[row])
         self.answer = int(state.answer[row])
         self.spec = state.model.transformer
-        self.writes = {name: self._write(name) for name in circuit.order}
-        nodes = {name: self._node(Node.parse(name)) for name in circuit.inner}
-        self.nodes = {name: node for name, node in nodes.items() if node.entries}
+        self.writes = {name: self._write(name) for name in self.circuit.order}
+        self.nodes = {name: self._node(Node.parse(name)) for name in self.circuit.inner}
 
     def macro(self, sources: Tensor) -> Tensor:
         """From changes of the sources' writes to changes of the sinks' writes, both stacked, node after node."""
@@ -61,16 +60,14 @@ class PlainCircuit:
         change = {n: p.view(s) for n, p, s in zip(self.circuit.sources, parts, shapes, strict=True)}
         for name, node in self.nodes.items():
             nothing = torch.zeros_like(node.zero[0])
-            entering = [sum((change[e.source] for e in edges if e.source in change), nothing) for edges in node.entries]
+            entering = [sum((change[e.source] for e in edges), nothing) for edges in node.entries]
             change[name] = node.function(torch.stack(entering)) - node.value
-        still = {name: torch.zeros_like(self.writes[name]) for name in self.circuit.sinks}
-        return torch.cat([change.get(name, still[name]).flatten() for name in self.circuit.sinks])
+        return torch.cat([change[name].flatten() for name in self.circuit.sinks])
 
     def _node(self, node: Node) -> NodeFunction:
         ports: dict[str | None, list[Edge]] = {}
         for edge in self.circuit.parents[node.name]:
-            if not (self.frozen and edge.port in ("q", "k")):
-                ports.setdefault(edge.port, []).append(edge)
+            ports.setdefault(edge.port, []).append(edge)
         read = self._read(node)
         function, zero = self._function(node, read, tuple(ports)), read.new_zeros(len(ports), *read.shape)
         entries = tuple(map(tuple, ports.values()))

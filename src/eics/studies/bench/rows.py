@@ -46,9 +46,9 @@ def _row(circuit: str, mode: str, linearization: str, must: float | None = None,
     return Row(f"{circuit}-{mode}-{linearization}", circuit, (options,), must, goal)
 
 
-def _both(circuit: str, must: float | None = None, goal: float | None = None) -> Row:
-    presets = tuple(preset.with_(mode="fast") for preset in (PAPER, WELL_POSED))
-    return Row(f"{circuit}-fast-both", circuit, presets, must, goal)
+def _both(circuit: str, must: float | None = None, goal: float | None = None, mode: str = "fast") -> Row:
+    presets = tuple(preset.with_(mode=mode) for preset in (PAPER, WELL_POSED))
+    return Row(f"{circuit}-{mode}-both", circuit, presets, must, goal)
 
 
 ROWS: tuple[Row, ...] = (
@@ -57,6 +57,11 @@ ROWS: tuple[Row, ...] = (
     _both("medium", 6, 2.5),
     _row("ioi", "fast", "frozen", 15, 5),
     _row("ioi", "fast", "jacobian", 15, 5),
+    _row("medium", "limit", "frozen", 4, 1.5),
+    _row("medium", "limit", "jacobian", 4, 2),
+    _both("medium", 6, 2.5, mode="limit"),
+    _row("ioi", "limit", "frozen", 15, 5),
+    _row("ioi", "limit", "jacobian", 15, 5),
     _row("heads", "exact", "frozen", 6, 1.5),
     _row("heads", "exact", "jacobian", 20, 5),
     _row("medium", "lanczos", "frozen"),
@@ -72,7 +77,7 @@ GIVEN = "given"
 
 def given_rows() -> tuple[Row, ...]:
     """Every mode and linearization for a given circuit, cheapest first."""
-    pairs = product(("fast", "lanczos", "exact"), ("frozen", "jacobian"))
+    pairs = product(("limit", "fast", "lanczos", "exact"), ("frozen", "jacobian"))
     return (*(_row(GIVEN, mode, linearization) for mode, linearization in pairs), _both(GIVEN))
 
 
@@ -98,7 +103,9 @@ def targets(row: Row, setting: Setting) -> tuple[float | None, float | None]:
             return 2 * row.must, row.goal
     large = ("llama-8b", "cuda", "bfloat16", 128)
     if (setting.shape, setting.device, setting.dtype, setting.tokens) == large:
-        single = row.circuit == "medium" and row.configurations[0].mode == "fast" and len(row.configurations) == 1
+        single = (
+            row.circuit == "medium" and row.configurations[0].mode in ("fast", "limit") and len(row.configurations) == 1
+        )
         return (3.0, 1.3) if single else (None, None)
     return None, None
 

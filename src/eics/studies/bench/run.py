@@ -157,7 +157,11 @@ class Bench:
         with without_cuda_graphs():
             counts, while_counted = self._counted(work)
         first_batch = None
-        if self.device.type == "cuda" and row.configurations and all(o.mode == "fast" for o in row.configurations):
+        if (
+            self.device.type == "cuda"
+            and row.configurations
+            and all(o.mode in ("fast", "limit") for o in row.configurations)
+        ):
             recording, _ = peak_memory(work, self.device)  # this run makes the recording
             memory = max(memory or 0.0, recording or 0.0)
             with without_cuda_graphs():
@@ -199,7 +203,7 @@ class Bench:
             clock = partial(timed, device=self.device)
             if exact and self.setting.tokens * self.model.transformer.width > _DENSE_MOST:
                 seconds, extrapolated = seconds + size * dense_seconds(plain, clock), True
-            elif options.mode == "fast":
+            elif options.mode in ("fast", "limit"):
                 seconds += size * lanczos_seconds(plain, options, clock)
                 same += size * clock(partial(straightforward, plain, options))
             else:

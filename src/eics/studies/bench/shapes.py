@@ -7,6 +7,7 @@ caller's random state is left as it was.
 from typing import TYPE_CHECKING, Any
 
 from eics.errors import ModelError
+from eics.models.device import choose_device, choose_dtype
 
 if TYPE_CHECKING:
     from eics.models.base import Model
@@ -42,7 +43,6 @@ SHAPES: dict[str, Shape] = {
     "gpt2-tiny": gpt2(48, 12, 12, 97, 64),
     "llama-tiny": llama(48, 80, 12, 12, 4, 97, tied=False),
 }
-DTYPES = ("float32", "float64", "bfloat16")
 
 
 def shape_named(name: str) -> Shape:
@@ -59,25 +59,11 @@ def random_model(shape: Shape, *, name: str, device: str = "cpu", dtype: str = "
 
     from eics.transformer.adapt import adapt
 
-    if dtype not in DTYPES:
-        raise ModelError(f"The model's dtype must be {', '.join(DTYPES[:-1])} or {DTYPES[-1]}. Got {dtype!r}.")
-    target = checked_device(device)
+    target = choose_device(device)
+    torch_dtype = choose_dtype(dtype, target)
     config = AutoConfig.for_model(**shape)
     used = [target.index or 0] if target.type == "cuda" else []
     with torch.random.fork_rng(devices=used), target:
         torch.manual_seed(seed)
-        module = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype)).eval()
+        module = AutoModelForCausalLM.from_config(config, dtype=torch_dtype).eval()
     return adapt(module, name=name)
-
-
-def checked_device(name: str) -> Any:
-    """The torch device of this name; refuses one that this machine does not have."""
-    import torch
-
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise ModelError(f"The device must be one that torch has here. Got {name!r}: {first}") from None
-    return device

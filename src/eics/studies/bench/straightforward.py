@@ -1,11 +1,11 @@
 """The score as one would compute it first, with `torch.func`: the baseline that ours is compared with.
 
 Prompt by prompt, one JVP per edge; EI of nodes and macro map by JVPs and VJPs one vector at a time (`lanczos`:
-stochastic quadrature, `fast`: Hutch++, with the probe counts of `eics.Options`), or from dense Jacobians by autograd
-(`exact`). If no matrix fits, the first choice would be stochastic Lanczos; the estimate of `fast`, whose small-alpha
-form is half the trick, is also measured when computed this way. Nothing is shared between parents, prompts, heads or
-entries, and no map has a closed form. Sheaf term: edge residuals, Euclidean; parts: nodes. The only code in common with
-the score is the recorded forward pass and the attention function.
+stochastic quadrature, `fast`: moments, `limit`: Hutch++, with the probe counts of `eics.Options`), or from dense
+Jacobians by autograd (`exact`). If no matrix fits, the first choice would be stochastic Lanczos; the estimate of
+`fast`, whose small-alpha form is half the trick, is also measured when computed this way. Nothing is shared between
+parents, prompts, heads or entries, and no map has a closed form. Sheaf term: edge residuals, Euclidean; parts: nodes.
+The only code in common with the score is the recorded forward pass and the attention function.
 """
 
 import math
@@ -20,6 +20,8 @@ from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 from torch.func import jvp, vjp, vmap
 
+from eics.linalg.moment_estimates import from_images
+from eics.linalg.moments import Moments
 from eics.linalg.probes import generator
 from eics.scoring.options import Options
 from eics.scoring.sheaf import EPS
@@ -122,8 +124,12 @@ def ei(jacobian: Jacobian, options: Options, probes: int, name: str) -> float:
     gram, half, size = _gram(jacobian)
     drawn = torch.randint(0, 2, (probes, size), generator=generator(options.seed, f"straightforward {name}"))
     signs = (2 * drawn - 1).to(jacobian.point)
-    if options.mode == "fast":
+    if options.mode == "limit":
         return 0.5 * alpha * _hutchpp(gram, half, signs)
+    if options.mode == "fast":
+        images = torch.stack([half(x) for x in signs], dim=1)
+        moments = Moments(*from_images(images[None, None]), rank=min(jacobian.rows, jacobian.columns))
+        return float(moments.ei(alpha).value)
     return 0.5 * sum(_quadrature(gram, sign, options.steps, alpha) for sign in signs) / probes
 
 

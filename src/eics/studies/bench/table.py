@@ -1,15 +1,14 @@
-"""The benchmark's result as a table, as JSON and as Markdown."""
+"""The benchmark's result as the cells of a table, as JSON and as Markdown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from eics.scoring.numbers import number
 from eics.studies.bench.rows import FASTER_MUST, Setting, memory_target, targets
 from eics.studies.bench.run import ForwardResult, RowResult
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from eics.studies.bench.growth import Point
 
 FORMAT = {"format": "eics-bench", "version": 1}
@@ -77,37 +76,24 @@ def reached(result: RowResult, setting: Setting) -> str:
     return word
 
 
-def bench_table(report: Report) -> "Table":
-    """The table for the terminal."""
-    from rich.box import SIMPLE
-    from rich.table import Table
-
-    table = Table(title=title(report), box=SIMPLE, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
-    for name in _headings(report):
-        table.add_column(name, justify="left" if name in ("row", "reached") else "right", no_wrap=name != "reached")
-    for line in _lines(report):
-        table.add_row(*line)
-    return table
-
-
 def notes(report: Report) -> list[str]:
     """What the columns of the table mean."""
-    lines = [
+    sentences = [
         "cost: forward-equivalents, median (quartiles), including the forward pass of score itself; FLOPs: as a "
         "multiple of the forward pass.",
         "MB: peak beyond the model and the forward pass. JVP+VJP: products with maps and their transposes.",
     ]
-    if "first" in _headings(report):
-        lines.append("first: cost of the first batch of a shape; later batches are replayed from a recording.")
+    if "first" in headings(report):
+        sentences.append("first: cost of the first batch of a shape; later batches are replayed from a recording.")
     compared = [result.compared for result in report.rows if result.compared is not None]
     if compared:
-        lines.append(
+        sentences.append(
             "faster: speed-up over the straightforward version: one JVP per edge, stochastic Lanczos by JVPs and VJPs "
             "(in brackets: the estimate that fast makes, computed that way); for exact, dense Jacobians by autograd."
         )
     if any(comparison.extrapolated for comparison in compared):
-        lines.append("~: extrapolated from samples of the work; the dense matrices are too large.")
-    return lines
+        sentences.append("~: extrapolated from samples of the work; the dense matrices are too large.")
+    return sentences
 
 
 def title(report: Report) -> str:
@@ -115,7 +101,7 @@ def title(report: Report) -> str:
     model, forward = report.model, report.forward.seconds
     return (
         f"{model['name']}, {model['dtype']}, {model['batch']} x {model['tokens']} tokens; forward pass "
-        f"{_number(1000 * forward.median)} ms"
+        f"{number(1000 * forward.median)} ms"
     )
 
 
@@ -123,53 +109,50 @@ def cells(result: RowResult, setting: Setting) -> dict[str, str]:
     """The cells of one row, by heading."""
     must, goal = targets(result.row, setting)
     ratio, compared = result.timing.ratio, result.compared
-    spread = "" if ratio.runs == 1 else f" ({_number(ratio.low)}-{_number(ratio.high)})"
-    faster = "" if compared is None else f"{'~' if compared.extrapolated else ''}{_number(compared.times_slower)}x"
+    spread = "" if ratio.runs == 1 else f" ({number(ratio.low)}-{number(ratio.high)})"
+    faster = "" if compared is None else f"{'~' if compared.extrapolated else ''}{number(compared.times_slower)}x"
     if compared is not None and compared.same_estimate_times_slower is not None:
-        faster += f" ({_number(compared.same_estimate_times_slower)}x)"
+        faster += f" ({number(compared.same_estimate_times_slower)}x)"
     return {
         "row": result.row.name,
-        "cost": _number(ratio.median) + spread,
-        "first": "" if result.unrecorded is None else _number(result.unrecorded.ratio.median),
+        "cost": number(ratio.median) + spread,
+        "first": "" if result.unrecorded is None else number(result.unrecorded.ratio.median),
         "must/goal": "" if must is None or goal is None else f"{must:g}/{goal:g}",
         "reached": reached(result, setting),
-        "FLOPs": _number(result.flop_ratio),
+        "FLOPs": number(result.flop_ratio),
         "JVP+VJP": f"{_short(result.counts.jvp)}+{_short(result.counts.vjp)}",
-        "MB": "" if result.memory is None else f"{result.memory:.0f}",
+        "MB": number(result.memory),
         "faster": faster,
     }
 
 
-def _headings(report: Report) -> list[str]:
+def headings(report: Report) -> list[str]:
+    """The columns of this report."""
     recorded = any(result.unrecorded is not None for result in report.rows)
     return [name for name in _HEADINGS if recorded or name != "first"]
 
 
-def _lines(report: Report) -> list[list[str]]:
+def lines(report: Report) -> list[list[str]]:
+    """The cells of every row, by column."""
     rows = (cells(result, report.setting) for result in report.rows)
-    return [[row[name] for name in _headings(report)] for row in rows]
+    return [[row[name] for name in headings(report)] for row in rows]
 
 
 def markdown(report: Report) -> str:
     """The table for a page of the docs, with the machine it was measured on."""
     machine = report.machine
     where = machine.get("gpu") or f"{machine['cpu']}, {machine['cores']} cores"
-    lines = [
+    page = [
         f"Measured on {where}, torch {machine['torch']}. {title(report)}.",
         "",
-        f"| {' | '.join(_headings(report))} |",
-        f"|{'---|' * len(_headings(report))}",
-        *(f"| {' | '.join(line)} |" for line in _lines(report)),
+        f"| {' | '.join(headings(report))} |",
+        f"|{'---|' * len(headings(report))}",
+        *(f"| {' | '.join(line)} |" for line in lines(report)),
         "",
         *(f"- {note}" for note in notes(report)),
         "",
     ]
-    return "\n".join(lines)
-
-
-def _number(value: float) -> str:
-    """Three digits: more would be noise."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    return "\n".join(page)
 
 
 def _short(value: int) -> str:

@@ -46,7 +46,7 @@ def head_structure(head: HeadMap) -> GramOnly:
             weight_squares=lambda: terms().value_squares.repeat_interleave(head.shape[1], dim=0),
         )
     if head.port is None and not spec.softcap and 1 < length <= spec.head_width // 2:
-        return LowRankUpdate(**known, rank=length**2, update=lambda left, right: _update(head, left, right))
+        return LowRankUpdate(**known, columns=length**2, update=lambda left, right: _update(head, left, right))
     return GramOnly(**known)
 
 

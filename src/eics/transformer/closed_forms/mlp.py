@@ -8,17 +8,23 @@ where `K_ug = (W_out^T W_out) * (W_in diag(w) P diag(w) W_gate^T)` elementwise, 
 weights alone and are cached.
 """
 
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from eics.linalg.blocks import add, mix_rounded, scale_by_position
+from eics.linalg.blocks import add, mix, mix_rounded, scale_by_position
 from eics.linalg.matrices import gram64
 from eics.linalg.memory import memory_bound
 from eics.linalg.precision import rounds
+from eics.linalg.probes import signs
 from eics.linalg.structure import BlockDiagonal, structure
 from eics.models.weight_cache import cache_bytes
 from eics.transformer.mlp import MLPMap
 from eics.transformer.norm import NormMap
+
+SKETCH = 32  # random signs on each side: a second moment to a few percent over the positions of a prompt
 
 
 @structure.register
@@ -27,7 +33,8 @@ def mlp_structure(mlp: MLPMap) -> BlockDiagonal:
     return BlockDiagonal(
         mlp.rows,
         mlp.cols,
-        norm=lambda left, right: _norm(mlp, left, right),
+        norms=lambda left, right: _norms(mlp, left, right),
+        sketches=None if mlp.post is not None else lambda stream: mlp_sketches(mlp, stream),
         side=mlp.read.shape[2] if mlp.post is None else None,
         gram=lambda left, right: _gram(mlp, left, right),
         copies=3 * mlp.length,  # the blocks, what they are made of, and their Gram matrices
@@ -36,14 +43,14 @@ def mlp_structure(mlp: MLPMap) -> BlockDiagonal:
     )
 
 
-def _norm(mlp: MLPMap, left: Tensor | None, right: Tensor | None) -> Tensor | None:
+def _norms(mlp: MLPMap, left: Tensor | None, right: Tensor | None) -> Tensor | None:
     scales = _by_position(mlp, left, right)
     norms = None if scales is None else mlp_norms(mlp)
     if norms is None or scales is None:
         return None
     for scale in scales:
         norms = norms * scale.square()
-    return norms.sum(dim=1)
+    return norms
 
 
 def _gram(mlp: MLPMap, left: Tensor | None, right: Tensor | None) -> Tensor | None:
@@ -98,6 +105,44 @@ def mlp_norms(mlp: MLPMap) -> Tensor | None:
         hidden = add(a * mlp.along(*known[side]) for side, a in sides)  # type: ignore[arg-type]
         total = total + norm.beta * (hidden @ mlp.w_out.mT).square().sum(dim=-1)
     return total
+
+
+def mlp_sketches(mlp: MLPMap, stream: torch.Generator) -> Tensor:
+    """s X^T J_t S at each position, (B, T, k, k), with k = 32 columns of random signs in X and S.
+
+    `X^T J_t S = U^T diag(a) V / s - (U^T (a * p)) (c^T S) / (d s^3)` with `U = W_out^T X` and `V = W_in diag(w) P S`,
+    summed over both sides of a gated MLP: linear in a, with a matrix of weights alone, and k^2 numbers instead of
+    products with d.
+    """
+    seed, width, spec = stream.initial_seed(), mlp.read.shape[2], mlp.spec
+    written, read = (signs(width, SKETCH, stream, mlp.read).squeeze(0) for _ in range(2))  # (d, k) each
+    u = _cached(mlp, ("sketch of writes", seed), [spec.w_out], lambda: mlp.w_out.mT @ written)
+    sides = [(mlp.by_up, mlp.w_in, spec.w_in, mlp.up, spec.b_in)]
+    if mlp.by_gate is not None:
+        assert mlp.w_gate is not None
+        assert spec.w_gate is not None
+        sides.append((mlp.by_gate, mlp.w_gate, spec.w_gate, mlp.gate, spec.b_gate))
+    total, along = [], []
+    for index, (a, weight, own, value, bias) in enumerate(sides):
+        made_of = [own, spec.norm.weight]
+        v = _cached(mlp, ("sketch of reads", index, seed), made_of, partial(_folded, mlp, weight, read))
+        total.append(mix(a, (u.unsqueeze(2) * v.unsqueeze(1)).flatten(1)))
+        if mlp.norm.beta is not None:
+            assert value is not None
+            along.append(mix(a * mlp.along(weight, value, bias), u))
+    sketches: Tensor = add(total).unflatten(-1, (SKETCH, SKETCH))
+    if along:
+        point = mix(mlp.norm.point, read) * (mlp.norm.inverse / width).unsqueeze(-1)
+        sketches = sketches - add(along).unsqueeze(-1) * point.unsqueeze(-2)
+    return sketches
+
+
+def _folded(mlp: MLPMap, weight: Tensor, read: Tensor) -> Tensor:
+    return mlp.norm.fold(weight) @ read
+
+
+def _cached(mlp: MLPMap, name: Hashable, weights: Sequence[Tensor], make: Callable[[], Tensor]) -> Tensor:
+    return mlp.spec.cache.get((name, mlp.dtype), weights, make)
 
 
 def _form(a: Tensor, matrix: Tensor) -> Tensor:

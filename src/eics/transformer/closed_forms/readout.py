@@ -7,21 +7,23 @@ import torch
 from torch import Tensor
 
 from eics.linalg.blocks import scale_by_position
-from eics.linalg.structure import GramOnly, Kronecker, structure
+from eics.linalg.structure import GramOnly, Kronecker, LowRankUpdate, structure
 from eics.transformer.readout import ReadoutMap
 
 
 @structure.register
 def readout_structure(readout: ReadoutMap) -> GramOnly:
-    """Kronecker for a frozen final norm, else a Gram matrix."""
+    """Kronecker for a frozen final norm, diagonal plus rank two for its Jacobian, else a Gram matrix."""
     known: dict[str, Any] = {
         "rows": readout.rows,
         "cols": readout.cols,
         "side": min(readout.rows, readout.read.shape[2]),
         "gram": lambda left, right: _gram(readout, left, right),
     }
-    if not readout.frozen or readout.readout != "final_norm":
+    if readout.readout != "final_norm":
         return GramOnly(**known)
+    if not readout.frozen:
+        return LowRankUpdate(**known, columns=2, update=lambda left, right: _update(readout, left, right))
     return Kronecker(
         **known,
         positions=lambda left, right: _frozen_position(readout, left, right),
@@ -47,6 +49,21 @@ def _frozen_position(readout: ReadoutMap, left: Tensor | None, right: Tensor | N
             return None
         position = position if by_position is None else position * by_position.double().unsqueeze(2)
     return position
+
+
+def _update(readout: ReadoutMap, left: Tensor | None, right: Tensor | None) -> tuple[Tensor, Tensor, Tensor] | None:
+    """`N N^T = diag(w) (I / s^2 - 1 1^T / (d s^2) + beta c c^T) diag(w)`, the second term if the norm centres: a
+    diagonal and two columns, in float64."""
+    wide = readout.double().norm
+    scale = _frozen_position(readout, left, right)
+    if scale is None:
+        return None
+    square = scale.square().squeeze(2)  # (B, 1): scales and 1 / s^2
+    weight, point = wide.weight, wide.point.squeeze(1)  # (d,), (B, d)
+    assert wide.beta is not None
+    ones = torch.full_like(point, len(weight) ** -0.5) if wide.spec.centred else torch.zeros_like(point)
+    middle = torch.cat([-square, wide.beta / wide.inverse * square], dim=1)  # (B, 2)
+    return square * weight.square(), weight.unsqueeze(1) * torch.stack([ones, point], dim=2), torch.diag_embed(middle)
 
 
 def _frozen_weights(readout: ReadoutMap) -> Tensor:
