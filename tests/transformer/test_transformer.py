@@ -141,7 +141,7 @@ def test_short_prompts_are_a_low_rank_update_of_a_kronecker_product(family):
             known = structure(operator)
             assert isinstance(known, LowRankUpdate) == ("gemma" not in family)  # a norm follows gemma's heads
             if isinstance(known, LowRankUpdate):
-                assert known.parts()[1].shape[2] == known.rank == 9
+                assert known.parts()[1].shape[2] == known.columns == 9
             truth = torch.linalg.svdvals(operator.dense()).square()
             for alpha in (0.1, 1.0, 100.0):
                 expected = 0.5 * torch.log1p(alpha * truth).sum(dim=1)
@@ -163,14 +163,6 @@ def test_paths_of_held_heads_are_sums_of_kronecker_products():
         torch.testing.assert_close(structure(linearized.engine().macro_map()).gram_matrix(), plain)
     jacobian = taken(model, Circuit(wired)).linearize("jacobian")
     assert KroneckerPaths.of(jacobian, ("input",), places, ["a2.h1"]) is None
-
-
-def test_a_circuit_that_carries_nothing_has_no_information():
-    """Under `frozen` queries carry nothing: no path reaches the read-out, whatever stands on it."""
-    model = tiny_model("gpt2")
-    for wired in (["input->a0.h0<q>", "a0.h0->logits"], ["input->a0.h0<q>", "a0.h0->m1", "m1->logits"]):
-        scored = eics.score(model, Circuit(wired), PROMPTS, linearization="frozen")
-        assert [score.ei_macro for score in scored] == [0.0, 0.0, 0.0]
 
 
 def test_low_rank_updates_go_prompt_by_prompt_where_memory_is_short():
@@ -411,7 +403,7 @@ def test_a_wrong_adapter_is_told_where_it_goes_wrong(break_it, says):
     model = adapt(tiny_module("gpt2"))
     blocks = list(model.transformer.blocks)
     blocks[1] = break_it(blocks[1])
-    model.__dict__["transformer"] = dataclasses.replace(model.transformer, blocks=tuple(blocks))
+    model._reading.transformer = dataclasses.replace(model.transformer, blocks=tuple(blocks))
     with pytest.raises(ModelError, match=says):
         check_adapter(model)
 
@@ -600,7 +592,8 @@ def test_out_of_memory_halves_the_batch():
     handle = model.module.register_forward_pre_hook(refuse, with_kwargs=True)
     prompts = [*PROMPTS, [2, 4, 6]]
     try:
-        found = eics.score(model, some_circuit(model), prompts, mode="fast")
+        with pytest.warns(RuntimeWarning, match="A batch of 4 prompts ran out of memory and was cut; 2 fit"):
+            found = eics.score(model, some_circuit(model), prompts, mode="fast")
     finally:
         handle.remove()
     assert sizes == [4, 2, 2]
@@ -617,7 +610,8 @@ def test_out_of_memory_alone_fails_that_prompt():
 
     handle = model.module.register_forward_pre_hook(refuse, with_kwargs=True)
     try:
-        found = eics.score(model, some_circuit(model), PROMPTS, mode="fast")
+        with pytest.warns(RuntimeWarning, match="1 fit"):
+            found = eics.score(model, some_circuit(model), PROMPTS, mode="fast")
     finally:
         handle.remove()
     assert [score.status == "failed" for score in found] == [True, False, True]

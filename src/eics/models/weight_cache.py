@@ -1,17 +1,24 @@
 """Matrices that depend on weights alone: computed once, kept beside the weights, dropped when those change.
 
-A cache lives and dies with the description of a model (`spec.py`), so no other model ever meets its matrices. All
-caches on one device together stay under a bound; the least recently used matrices go first.
+A cache lives and dies with the description of a model (`spec.py`), so no other model ever meets its matrices. A model
+whose weights have changed is described anew (`Model.refresh`), edits through `.data` included: a cache tells the
+model's watch (`watch.py`) which weights its matrices are made of. All caches on one device together stay under a bound;
+the least recently used matrices go first.
 """
 
 from collections.abc import Callable, Hashable, Sequence
 from itertools import count
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import torch
 from torch import Tensor
 
 from eics.linalg.host_device import filling_cache, keep_alive
+from eics.models.bits import stamp
+
+if TYPE_CHECKING:
+    from eics.models.watch import Watch
 
 CACHE_BYTES = 1 << 30
 
@@ -20,21 +27,24 @@ _clock = count()
 
 
 class WeightCache:
-    """The matrices of one layer, by name."""
+    """The matrices of one layer, by name; `watch` looks after the weights that they are made of."""
 
     def __init__(self) -> None:
-        self.matrices: dict[Hashable, tuple[tuple[int, ...], int, Tensor]] = {}
+        self.matrices: dict[Hashable, tuple[tuple[Any, ...], int, Tensor]] = {}
+        self.watch: Watch | None = None
         _caches.add(self)
 
     def get(self, name: Hashable, weights: Sequence[Tensor], make: Callable[[], Tensor]) -> Tensor:
         """The matrix of that name, made anew if one of the weights was changed in place since."""
-        version = tuple(weight._version for weight in weights)
+        version = tuple(map(stamp, weights))
         cached = self.matrices.get(name)
         if cached is not None and cached[0] == version:
             matrix = cached[2]
         else:
             with filling_cache():
                 matrix = make()
+                if self.watch is not None:
+                    self.watch.depend_on(weights)
         self.matrices[name] = (version, next(_clock), matrix)
         if cached is None:
             _make_room(matrix)

@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from eics.errors import ModelError
+from eics.errors import EICSError, ModelError
 from eics.models.base import Model
+from eics.models.checkpoint import check_tokenizer
 from eics.models.families.registry import adapter_for
 from eics.models.load import load_pretrained
+from eics.models.out_of_memory import is_out_of_memory
 
 
 def adapt(model: Any, tokenizer: Any = None, *, name: str | None = None, check: bool = True) -> Model:
@@ -24,22 +26,71 @@ def adapt(model: Any, tokenizer: Any = None, *, name: str | None = None, check: 
     if family is None:
         raise ModelError(f"The model must be a loaded transformers model. Got {type(model).__name__}.")
     origin = name or getattr(config, "name_or_path", None) or family
-    adapted = Model(model, adapter_for(family), tokenizer, str(origin))
+    adapter = adapter_for(family)
+    _check_module(model, tokenizer, str(origin))
+    adapted = Model(model, adapter, tokenizer, str(origin), checked=check)
     if check:
-        from eics.transformer.check import check_adapter
-
-        check_adapter(adapted)
+        _check_adapter(adapted)
     return adapted
 
 
-def load_model(path: str | Path, *, dtype: str | None = None, device: str | None = None, **options: Any) -> Model:
-    """Loads a model from a folder or a hub id: safetensors only, no remote code unless `trust_remote_code=True`.
+def load_model(
+    path: str | Path,
+    *,
+    dtype: str | None = None,
+    device: str | None = "auto",
+    trust_remote_code: bool = False,
+    **options: Any,
+) -> Model:
+    """Loads a model from a folder or a hub id: safetensors only, and no code that comes with it.
 
-    A name from `eics models list` loads the model that comes with the package or was fetched under that name. `dtype`
-    is `float32` (the default), `float64` or `bfloat16`; `device` is a torch device name.
+    Args:
+        path: a folder, a hub id (owner/name), or a name from `eics models list`.
+        dtype: `float32` (the default), `float64`, `bfloat16` or `float16`.
+        device: a torch device name; `auto` is CUDA if there is a GPU, else MPS, else the CPU.
+        trust_remote_code: lets Python files that come with the model run on this machine.
+        **options: for transformers' `from_pretrained`, such as `revision`.
     """
-    module, tokenizer = load_pretrained(path, dtype=dtype, device=device, **options)
+    module, tokenizer = load_pretrained(
+        path, dtype=dtype, device=device, trust_remote_code=trust_remote_code, **options
+    )
     return adapt(module, tokenizer, name=str(path))
+
+
+def _check_module(model: Any, tokenizer: Any, name: str) -> None:
+    """Refuses a model that predicts no tokens or whose weights are elsewhere, and a tokenizer of another model."""
+    get_head = getattr(model, "get_output_embeddings", None)
+    head = get_head() if callable(get_head) else None
+    if not hasattr(head, "weight"):
+        raise ModelError(
+            f"The model must be a causal language model, with an unembedding. Got {type(model).__name__}: load it with "
+            "AutoModelForCausalLM."
+        )
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise ModelError(
+            f"The weights of {name!r} must be in memory. Some are offloaded: load the model on one device."
+        )
+    if hasattr(tokenizer, "__len__"):
+        check_tokenizer(name, tokenizer, model)
+
+
+def _check_adapter(adapted: Model) -> None:
+    """Proves the adapter; a module that is laid out otherwise than its family says so in one line."""
+    from eics.transformer.check import check_adapter
+
+    try:
+        check_adapter(adapted)
+    except EICSError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise ModelError(f"The model {adapted.name!r} must leave memory for a pass over twelve tokens.") from error
+        family = adapted.module.config.model_type
+        reason = (str(error).strip().splitlines() or [""])[0][:200]
+        raise ModelError(
+            f"The model {adapted.name!r} must be laid out as transformers' {family}. It is not "
+            f"({type(error).__name__}: {reason}): quantized and otherwise replaced layers are not supported."
+        ) from error
 
 
 def _adapt_bridge(bridge: Any, tokenizer: Any, *, name: str | None, check: bool) -> Model:

@@ -12,7 +12,7 @@ from eics.transformer.forward import ForwardState, run
 from eics.transformer.mlp import MLPMap
 from eics.transformer.readout import ReadoutMap
 
-_TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.bfloat16: 0.1}
+_TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
 
 
 def check_adapter(model: Model, tokens: Sequence[Sequence[int]] | None = None) -> None:
@@ -52,6 +52,16 @@ def check_adapter(model: Model, tokens: Sequence[Sequence[int]] | None = None) -
     _same(stream_now, state.final_read, state, tolerance, "the residual stream read by the final norm")
     readout = ReadoutMap(model.transformer, state.final_read, state.answer, "logits", None, False)
     _close(readout.function, readout.select(state.logits), tolerance, "the logits")
+
+
+def check_replaced(model: Model) -> None:
+    """Proves the adapter of a model after one of its modules, parameters or settings was replaced."""
+    replaced = model.unproven
+    try:
+        with model.proving():
+            check_adapter(model)
+    except ModelError as error:
+        raise ModelError(f"After {replaced} was replaced: {error}") from None
 
 
 def _same(ours: Tensor, theirs: Tensor, state: ForwardState, tolerance: float, what: str) -> None:

@@ -6,7 +6,7 @@ Interventions (`interventions/`) act in between: after the user's hooks, before 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from eics.linalg.host_device import to_device
 from eics.models.base import Model
 from eics.transformer.attention import Rotation, head_writes
 from eics.transformer.interventions.hooks import Applied, Rows, in_force
+from eics.transformer.next_token import answer_logits, answer_only, likeliest_tokens
 
 
 @dataclass
@@ -32,7 +33,8 @@ class ForwardState:
         z: by layer, the heads' outputs side by side, (B, T, H*e). summed: what the output projection made of them.
         mlp_writes: by layer.
         rotations: by layer, cos and sin.
-        final_read, final: before and after the final norm. logits: at each prompt's answer position, (B, V).
+        final_read, final: before and after the final norm. logits: at each prompt's answer position, (B, V), if wanted.
+        likeliest: the likeliest next tokens there and their probabilities, (B, k) each, if wanted.
         forward_passes: how often the model ran.
         applied: the interventions that were in force, with what they added to heads' writes.
     """
@@ -52,6 +54,7 @@ class ForwardState:
     final_read: Tensor | None = None
     final: Tensor | None = None
     logits: Tensor | None = None
+    likeliest: tuple[Tensor, Tensor] | None = None
     forward_passes: int = 0
     applied: Applied = field(default_factory=Applied)
 
@@ -94,15 +97,18 @@ def run(
     *,
     answer: Sequence[int] | None = None,
     logits: bool = False,
+    likeliest: int = 0,
     embeddings: Tensor | None = None,
     nodes: Iterable[str] | None = None,
     interventions: Rows | None = None,
 ) -> ForwardState:
     """Runs the model once on a batch of token lists and records what the circuit's nodes need (None: everything).
 
-    `embeddings`, (B, T, d), replace what enters block 0. `nodes` are further nodes to record. `interventions`, a list
-    for each prompt, change what nodes write.
+    `likeliest` is how many of the likeliest next tokens to keep. `embeddings`, (B, T, d), replace what enters block 0.
+    `nodes` are further nodes to record. `interventions`, a list for each prompt, change what nodes write. The model's
+    weights are those of this moment (`Model.refresh`).
     """
+    _read_weights(model)
     sizes = [len(tokens) for tokens in prompts]
     lengths, longest = to_device(sizes, model.device), max(sizes)
     ids = to_device([[*tokens, *[0] * (longest - len(tokens))] for tokens in prompts], model.device)
@@ -111,22 +117,33 @@ def run(
     # Attention is causal and padding is on the right, so no token of a prompt ever sees it. Masked, it would leave a
     # sliding window that holds nothing else without a softmax, and its nan would spread to the prompt.
     attention_mask = torch.ones_like(ids)
-    positions = torch.unique(at) if logits else None  # the logits of every position would be the largest tensor of all
-    keep: Any = 1 if positions is None else positions
+    unembedding = answer_only(model.module, at) if logits or likeliest else nullcontext()
+    keep = 0 if logits or likeliest else 1  # 0: all positions, of which `answer_only` leaves one
     names = None if circuit is None and nodes is None else [*(circuit.order if circuit else ()), *(nodes or ())]
     damaging = in_force(model, prompts, interventions, state.applied)
     with (
         _injected(model, embeddings),
         damaging,
         _watch(state, names, logits),
+        unembedding,
         _evaluating(model.module),
         torch.no_grad(),
     ):
         output = model.module(input_ids=ids, attention_mask=attention_mask, use_cache=False, logits_to_keep=keep)
-    if positions is not None:
-        rows = torch.arange(len(prompts), device=model.device)
-        state.logits = output.logits[rows, torch.searchsorted(positions, at)].to(model.dtype)
+    if logits or likeliest:
+        at_answer = answer_logits(output.logits, at).to(model.dtype)
+        state.logits = at_answer if logits else None
+        state.likeliest = likeliest_tokens(at_answer, likeliest) if likeliest else None
     return state
+
+
+def _read_weights(model: Model) -> None:
+    """Reads weights that have changed; where a module was replaced, the adapter has to prove itself again."""
+    model.refresh()
+    if model.unproven is not None:
+        from eics.transformer.check import check_replaced
+
+        check_replaced(model)
 
 
 @contextmanager

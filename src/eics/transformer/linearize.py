@@ -16,7 +16,7 @@ is what the linearized node would write if every upstream node wrote its mean. M
 in mean ablation, so that prompts of every length can use them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from weakref import ReferenceType, ref
 
@@ -48,7 +48,9 @@ class TransformerRun:
 
     def linearize(self, linearization: str) -> LinearizedCircuit:
         """The circuit's activations and maps at the state that the pass left behind."""
-        return _Linearizer(self, frozen=linearization == "frozen").linearized(linearization)
+        carrying = replace(self, circuit=self.circuit.carrying(linearization))
+        linearized = _Linearizer(carrying, frozen=linearization == "frozen").linearized(linearization)
+        return replace(linearized, edges_left_out=len(self.circuit.edges) - len(carrying.circuit.edges))
 
     def writes(self) -> dict[str, Tensor]:
         """What each node of the circuit but the read-out wrote, (B, T, d), padding included."""
@@ -87,11 +89,10 @@ class _Linearizer:
         return LinearizedCircuit(circuit, stalks, entries, linearization, TransformerEngine).restrict("all")
 
     def entries(self, node: Node) -> tuple[Entry, ...]:
-        """One for each port present; under `frozen` none for queries and keys."""
+        """One for each port present."""
         by_port: dict[str | None, list[Edge]] = {}
         for edge in self.run.circuit.parents[node.name]:
-            if not (self.frozen and edge.port in ("q", "k")):
-                by_port.setdefault(edge.port, []).append(edge)
+            by_port.setdefault(edge.port, []).append(edge)
         read = self.read(node)
         return tuple(Entry(self.map(node, port), tuple(edges), read, self.mask) for port, edges in by_port.items())
 

@@ -129,6 +129,9 @@ def _write_tokenizer(fields: dict[str, Any], folder: Path) -> None:
     keys = {"bos": "bos", "eos": "eos", "pad": "padding"}
     special = {name: fields.get(f"tokenizer.ggml.{key}_token_id") for name, key in keys.items()}
     write_tokenizer(tokenizer, tokens, special, folder, add_bos=bool(fields.get("tokenizer.ggml.add_bos_token")))
+    template = fields.get("tokenizer.chat_template")
+    if isinstance(template, str):
+        (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
 
 
 def _byte_level(fields: dict[str, Any]) -> Any:

@@ -17,8 +17,13 @@ ADAPTERS: dict[str, Adapter] = {name: family for family in _FAMILIES for name in
 def adapter_for(model_type: str) -> Adapter:
     """The adapter for a `config.model_type`; an unknown one is refused by name."""
     if model_type not in ADAPTERS:
-        raise ModelError(
-            f"The architecture must be one of {', '.join(ADAPTERS)}. Got {model_type!r}: "
-            "docs/add-a-family.md shows how to add it."
-        )
+        raise ModelError(unknown_family(model_type))
     return ADAPTERS[model_type]
+
+
+def unknown_family(model_type: str) -> str:
+    """What to say about a family without an adapter."""
+    return (
+        f"The architecture must be one of {', '.join(ADAPTERS)}. Got {model_type!r}: "
+        "docs/add-a-family.md shows how to add it."
+    )

@@ -30,6 +30,7 @@ from torch import Tensor
 from eics.circuits.graph import Kind, Node
 from eics.errors import OptionError, PromptError
 from eics.linalg.probes import generator
+from eics.models.prompt_values import token_ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,6 +157,9 @@ class Steer(_Added):
         direction: Tensor = vector.double() / torch.linalg.vector_norm(vector.double())
         return self.strength * self._norms(write) * direction.reshape(1, -1).to(write)
 
+    def to_record(self) -> dict[str, Any]:
+        return super().to_record() | ({} if self.vector is None else {"vector": "given"})
+
 
 @dataclass(frozen=True, eq=False)
 class _Towards(Intervention):
@@ -184,6 +188,9 @@ class Ablate(_Towards):
     def _target(self, write: Tensor) -> Tensor:
         return torch.zeros_like(write) if self.mean is None else self.mean
 
+    def to_record(self) -> dict[str, Any]:
+        return super().to_record() | ({} if self.mean is None else {"mean": "given"})
+
 
 @dataclass(frozen=True, eq=False)
 class Patch(_Towards):
@@ -204,7 +211,10 @@ class Patch(_Towards):
         if self.prompt is not None and not isinstance(self.prompt, str):
             raise OptionError.of("prompt", "text; token ids go into 'tokens'", self.prompt)
         if self.tokens is not None:
-            object.__setattr__(self, "tokens", tuple(self.tokens))
+            try:
+                object.__setattr__(self, "tokens", token_ids(self.tokens))
+            except PromptError as error:
+                raise OptionError(f"The 'tokens' of a patch must be the other prompt's: {error}.") from None
         if self.prompt is None and self.tokens is None and self.write is None:
             raise OptionError.of("prompt", "the other prompt of a patch (or its 'tokens', or the 'write' itself)", None)
 
