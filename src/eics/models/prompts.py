@@ -1,19 +1,30 @@
-"""Prompts: text or token ids, from Python or from JSON lines, tokenized and checked against the model."""
+"""Prompts: text or token ids with an id, tokenized and checked against the model.
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+`prompt_values.py` says what Python callers may give, `prompt_files.py` reads files, `chat.py` applies chat templates.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from numbers import Integral
+from operator import index
 from typing import Any
 
-from eics.data.bundled import bundled, bundled_file
 from eics.errors import OptionError, PromptError
 from eics.models.base import Model
+from eics.models.prompt_values import prompt_items, shown, token_ids
+
+_LONG = 16  # characters per token of context beyond which a text is first tried on its beginning
+_INT64 = 2**63
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt with its id: either text or tokens. Records repeat its `answer` and `label` unchanged."""
+    """One prompt with its id: text, tokens, or tokens with the text they come from.
+
+    Records repeat `text`, `answer` and `label`. Where `tokens` are given, the model runs on them and `text` is only
+    shown.
+    """
 
     id: str | int
     text: str | None = None
@@ -21,65 +32,96 @@ class Prompt:
     answer: str | None = None
     label: str | int | float | bool | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", checked_id(self.id))
+        if self.text is not None and not isinstance(self.text, str):
+            raise PromptError(f"a prompt's text must be text; got {shown(self.text)}")
+        if self.tokens is not None:
+            object.__setattr__(self, "tokens", token_ids(self.tokens))
+        if self.answer is not None and not isinstance(self.answer, str):
+            raise PromptError(f"an answer must be text; got {shown(self.answer)}")
+        label = self.label
+        if not isinstance(label, str | int | float | None) or (isinstance(label, float) and not math.isfinite(label)):
+            raise PromptError(f"a label must be text, a finite number, true or false; got {shown(label)}")
+
     @property
     def metadata(self) -> dict[str, Any]:
-        """The fields that records repeat."""
-        return {"prompt": self.text, "answer": self.answer, "label": self.label}
+        """The fields that records repeat; lone surrogates, which no file can hold, are spelt out."""
+        texts = {"prompt": self.text, "answer": self.answer, "label": self.label}
+        record = {name: _encodable(value) if isinstance(value, str) else value for name, value in texts.items()}
+        fits = self.tokens is not None and all(-_INT64 <= token < _INT64 for token in self.tokens)
+        return record | {"token_ids": list(self.tokens or ()) if fits else None}
 
 
 def as_prompts(prompts: Any, ids: Sequence[str | int] | None = None) -> list[Prompt]:
-    """Prompts from strings, token lists, or objects with `prompt` or `tokens` and perhaps `id`, `answer`, `label`."""
-    items = list(prompts)
-    if ids is not None and len(ids) != len(items):
-        raise OptionError.of("ids", f"one for each of the {len(items)} prompts", list(ids))
-    default_ids: Sequence[str | int] = range(len(items)) if ids is None else ids
-    return [_as_prompt(item, default_id) for item, default_id in zip(items, default_ids, strict=True)]
+    """Prompts from whatever `prompt_items` accepts; a single prompt gives a list of one.
 
-
-def is_single(prompts: Any) -> bool:
-    """Whether this is one prompt (a string or a list of token ids) rather than a list of prompts."""
-    return isinstance(prompts, str) or (
-        isinstance(prompts, Sequence) and len(prompts) > 0 and all(isinstance(token, int) for token in prompts)
-    )
-
-
-def read_lines(path: str | Path, folder: str, what: str) -> Iterator[tuple[int, str]]:
-    """The non-empty lines of a file of JSON lines, each with its number from 1.
-
-    Args:
-        path: a file, or the name of a bundled one.
-        folder: the folder of `eics.data` with the bundled ones.
-        what: how an error calls the file, such as "prompts".
+    >>> [prompt.text for prompt in as_prompts(["a", {"prompt": "b", "label": True}])]
+    ['a', 'b']
     """
-    try:
-        text = (bundled_file(folder, str(path), ".jsonl") or Path(path)).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        names = ", ".join(bundled(folder, ".jsonl"))
-        raise OptionError(
-            f"The {what} must be a readable file of JSON lines, or one of {names}. Got {str(path)!r}: {error}."
-        ) from None
-    return ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip())
+    return single_or_many(prompts, ids)[0]
 
 
-def read_prompts(path: str | Path) -> list[Prompt]:
-    """Prompts from JSON lines: `{"prompt": "..."}` or `{"tokens": [1, 2, 3]}`; perhaps `id`, `answer`, `label`.
-
-    `path` is a file, or the name of labelled prompts that come with the package.
-    """
-    prompts: list[Prompt] = []
-    for number, line in read_lines(path, "prompts", "prompts"):
+def single_or_many(prompts: Any, ids: Sequence[str | int] | None = None) -> tuple[list[Prompt], bool]:
+    """The prompts, each with an id of its own, and whether a single one was given rather than a list."""
+    items, single = prompt_items(prompts)
+    default_ids = checked_ids(ids, len(items))
+    listed = []
+    for position, (item, default_id) in enumerate(zip(items, default_ids, strict=True)):
         try:
-            prompts.append(_as_prompt(json.loads(line), number - 1))
-        except (json.JSONDecodeError, PromptError) as error:
-            raise OptionError(f"Line {number} of {str(path)!r} must be a prompt: {error}") from None
-    if not prompts:
-        raise OptionError(f"The prompts file must have at least one prompt. Got {str(path)!r}: empty.")
-    ids: set[str | int] = set()
-    for prompt in prompts:
-        if prompt.id in ids:
-            raise OptionError(f"Every prompt must have an id of its own. Got {prompt.id!r} twice in {str(path)!r}.")
-        ids.add(prompt.id)
-    return prompts
+            listed.append(as_prompt(item, default_id))
+        except PromptError as error:
+            raise OptionError(f"Prompt {position} of the list cannot be read: {error}.") from None
+    _check_unique([prompt.id for prompt in listed])
+    return listed, single
+
+
+def as_prompt(item: Any, default_id: str | int, column: str | None = None) -> Prompt:
+    """One prompt from text, token ids, or an object; `column` names its field with the prompt, if not `prompt`."""
+    if isinstance(item, Prompt):
+        return item
+    if isinstance(item, str):
+        return Prompt(default_id, text=item)
+    if not isinstance(item, Mapping):
+        return Prompt(default_id, tokens=token_ids(item))
+    given = item.get("id")
+    fields: dict[str, Any] = {name: item.get(name) for name in ("answer", "label")}
+    fields["id"] = default_id if given is None else given
+    value = item.get(column or "prompt")
+    if value is None and column is None and "tokens" in item:
+        value = token_ids(item["tokens"])
+    if isinstance(value, str):
+        return Prompt(text=value, **fields)
+    if value is None or not isinstance(value, Iterable):
+        must = f"the field {column!r}" if column is not None else "'prompt' (text) or 'tokens' (a list of ids)"
+        raise PromptError(f"a prompt must have {must}; got {_described(item, column or 'prompt')}")
+    return Prompt(tokens=token_ids(value), **fields)
+
+
+def checked_id(given: Any) -> str | int:
+    """An id: text or a whole number, so that records name prompts without ambiguity."""
+    if isinstance(given, Integral) and not isinstance(given, bool):
+        return index(given)
+    if not isinstance(given, str):
+        raise PromptError(f"an id must be text or a whole number; got {shown(given)}")
+    if _encodable(given) != given:
+        raise PromptError(f"an id must be text without lone surrogates; got {given!r}")
+    return given
+
+
+def checked_ids(ids: Any, count: int) -> Sequence[str | int]:
+    """One id for each of `count` prompts, none twice; numbers from 0 if none are given."""
+    if ids is None:
+        return range(count)
+    names = list(ids) if isinstance(ids, Iterable) and not isinstance(ids, str | bytes | Mapping) else None
+    if names is None or len(names) != count:
+        raise OptionError.of("ids", f"a list with one for each of the {count} prompts", ids if names is None else names)
+    try:
+        checked = [checked_id(name) for name in names]
+    except PromptError as error:
+        raise OptionError(f"The 'ids' option must name the prompts: {error}.") from None
+    _check_unique(checked)
+    return checked
 
 
 def tokenize(model: Model, prompt: Prompt) -> list[int]:
@@ -97,48 +139,81 @@ def tokenize(model: Model, prompt: Prompt) -> list[int]:
     return tokens
 
 
+def encode(model: Model, text: str, **options: Any) -> list[int]:
+    """The token ids of a text; a text that the tokenizer cannot take is a `PromptError`."""
+    if model.tokenizer is None:
+        raise PromptError("the model has no tokenizer: give token ids instead of text")
+    if not text:
+        return []
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise PromptError(
+            f"a prompt must be valid Unicode; this has the lone surrogate U+{ord(text[error.start]):04X} at character "
+            f"{error.start}"
+        ) from None
+    if hasattr(model.tokenizer, "model_max_length"):
+        options |= {"verbose": False}  # transformers would warn of long texts, which `tokenize` refuses by itself
+    try:
+        return list(token_ids(model.tokenizer(text, **options)["input_ids"]))
+    except PromptError:
+        raise
+    except Exception as error:
+        raise PromptError(f"the model's tokenizer cannot take this text: {' '.join(str(error).split())}") from None
+
+
 def token_texts(model: Model, ids: Sequence[int]) -> list[str] | None:
     """Each token as text, or None without a tokenizer that decodes."""
     decode = getattr(model.tokenizer, "decode", None)
     return None if decode is None else [str(decode([token])) for token in ids]
 
 
-def _encode(model: Model, text: str) -> list[int]:
-    if model.tokenizer is None:
-        raise PromptError("the model has no tokenizer: give token ids instead of text")
-    if not text:
+def token_warnings(model: Model, ids: Sequence[int]) -> list[dict[str, str]]:
+    """A warning if the tokenizer did not know some of the text: the model then ran on something else.
+
+    A tokenizer whose unknown token is also its first or last one (GPT-2's) knows every byte: nothing is unknown to it.
+    """
+    tokenizer = model.tokenizer
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    if unknown is None or unknown in (getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos")):
         return []
-    return list(model.tokenizer(text)["input_ids"])
+    positions = [position for position, token in enumerate(ids) if token == unknown]
+    if not positions:
+        return []
+    listed = ", ".join(map(str, positions[:5])) + (", ..." if len(positions) > 5 else "")
+    where = f"at position{'s' if len(positions) > 1 else ''} {listed}"
+    return [
+        {
+            "code": "unknown-tokens",
+            "text": f"{len(positions)} of {len(ids)} tokens are unknown to the tokenizer ({where}): the model ran on "
+            f"{getattr(tokenizer, 'unk_token', 'its unknown token')} there, not on the text.",
+        }
+    ]
 
 
-def _as_prompt(item: Any, default_id: str | int) -> Prompt:
-    if isinstance(item, Prompt):
-        return item
-    if isinstance(item, str):
-        return Prompt(default_id, text=item)
-    if isinstance(item, dict):
-        prompt_id = item.get("id", default_id)
-        if isinstance(item.get("prompt"), str):
-            return Prompt(prompt_id, text=item["prompt"], **_answer_and_label(item))
-        if "tokens" in item:
-            return Prompt(prompt_id, tokens=_token_ids(item["tokens"]), **_answer_and_label(item))
-        raise PromptError(f"a prompt must have 'prompt' (text) or 'tokens' (a list of ids); got {list(item)}")
-    return Prompt(default_id, tokens=_token_ids(item))
+def _encode(model: Model, text: str) -> list[int]:
+    """Tokens of a text; one that is far too long is refused by its beginning, since tokenizing it may take minutes."""
+    context = model.context
+    if context is not None and len(text) > _LONG * context:
+        beginning = encode(model, text[: _LONG * context])
+        if len(beginning) > 2 * context:
+            raise PromptError(
+                f"a prompt must have at most {context} tokens, the model's context; this has more than {len(beginning)}"
+            )
+    return encode(model, text)
 
 
-def _answer_and_label(item: dict[str, Any]) -> dict[str, Any]:
-    answer, label = item.get("answer"), item.get("label")
-    if answer is not None and not isinstance(answer, str):
-        raise PromptError(f"an answer must be text; got {answer!r}")
-    if not isinstance(label, str | int | float | None):
-        raise PromptError(f"a label must be text, a number, true or false; got {label!r}")
-    return {"answer": answer, "label": label}
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _token_ids(given: Any) -> tuple[int, ...]:
-    if not isinstance(given, Iterable) or isinstance(given, str):
-        raise PromptError(f"tokens must be a list of ids; got {given!r}")
-    tokens = tuple(given)
-    if not all(isinstance(token, int) and not isinstance(token, bool) for token in tokens):
-        raise PromptError(f"tokens must be whole numbers; got {tokens!r}")
-    return tokens
+def _described(item: Mapping[str, Any], column: str) -> str:
+    return f"{shown(item[column])} there" if item.get(column) is not None else f"the fields {list(item)}"
+
+
+def _check_unique(ids: Sequence[str | int]) -> None:
+    seen: set[str | int] = set()
+    for id in ids:
+        if id in seen:
+            raise OptionError(f"Every prompt must have an id of its own. Got {id!r} twice.")
+        seen.add(id)
