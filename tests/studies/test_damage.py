@@ -173,7 +173,7 @@ def test_a_torn_run_is_resumed(tmp_path):
         assert [other[name] for name in numbers] == pytest.approx([row[name] for name in numbers], rel=1e-6, abs=1e-9)
     with pytest.raises(OptionError, match="already holds a run"):
         eics.damage(model, circuit, PROMPTS, **few)
-    with pytest.raises(RecordError, match=r"has strengths = \[0\.5\], this run \[0\.7\]"):
+    with pytest.raises(RecordError, match=r"the same strengths.* has \[0\.5\], this run \[0\.7\]"):
         eics.damage(model, circuit, PROMPTS, **few | {"strengths": [0.7]}, resume=True)
 
 
@@ -349,7 +349,7 @@ def test_chance_is_the_mean_over_all_orders(total, ours):
         ({"readout": "tokens"}, "'readout' option"),
         ({"mood": 1}, "Unknown option 'mood'"),
         ({"resume": True}, "--resume needs --out DIR"),
-        ({"ids": ["a", "a", "b", "c"]}, "its own id. Got 'a' twice"),
+        ({"ids": ["a", "a", "b", "c"]}, "an id of its own. Got 'a' twice"),
     ],
 )
 def test_what_cannot_be_is_refused(options, says):

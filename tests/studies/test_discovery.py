@@ -284,7 +284,7 @@ def test_task_files(tmp_path):
     path.write_text(json.dumps(lines[1]))
     with pytest.raises(OptionError, match="has none: line 1: the corrupted prompt must have as many tokens"):
         read_task(path, model)
-    with pytest.raises(OptionError, match="must be a readable file of JSON lines, or one of"):
+    with pytest.raises(OptionError, match="must be a readable file, or one of"):
         read_task(tmp_path / "nowhere.jsonl", model)
 
 

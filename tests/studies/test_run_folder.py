@@ -9,6 +9,7 @@ from eics.cli import main
 from eics.errors import OptionError, RecordError
 from eics.scoring import batch
 from eics.scoring.batch import score_prompts
+from eics.scoring.result import RECORD_VERSION
 from eics.studies.run_folder import RowFile, RunFolder, check_same, whole_file
 from support.tiny_models import tiny_module
 
@@ -64,57 +65,81 @@ def test_a_line_that_is_no_row_is_named(tmp_path):
             list(RowFile(path, resume=True))
 
 
+def open_run(path, settings=SETTINGS, files=("rows.jsonl",), **how):
+    """A run folder whose lock is given back at once."""
+    with RunFolder.open(path, settings, files, **{"resume": False} | how) as folder:
+        return folder
+
+
 def test_a_run_starts_and_resumes_with_the_same_settings(tmp_path):
     out = tmp_path / "new" / "run"
-    folder = RunFolder.open(out, SETTINGS, ["rows.jsonl"], resume=True)  # nothing there yet
+    folder = open_run(out, resume=True)  # nothing there yet
     assert not folder.resumed
-    assert json.loads((out / "settings.json").read_text()) == SETTINGS | {"strengths": [0.5, 1.0]}
+    written = json.loads((out / "settings.json").read_text())
+    assert written == SETTINGS | {"strengths": [0.5, 1.0], "version": RECORD_VERSION}
     folder.rows("rows.jsonl").append(ROWS)
     renamed = SETTINGS | {"circuit": {"name": "b", "sha256": "1" * 64}}
-    again = RunFolder.open(out, renamed, ["rows.jsonl"], resume=True)
+    again = open_run(out, renamed, resume=True)
     assert again.resumed
     assert list(again.rows("rows.jsonl")) == ROWS
-    with pytest.raises(OptionError, match="already holds a run: continue it with --resume, or use another --out"):
-        RunFolder.open(out, SETTINGS, ["rows.jsonl"], resume=False)
+    with pytest.raises(OptionError, match="already holds a run: continue it with --resume, replace it with --overwr"):
+        open_run(out)
     assert list(again.rows("rows.jsonl")) == ROWS
-    fresh = RunFolder.open(out, SETTINGS, ["rows.jsonl"], resume=False, overwrite=True)
+    with pytest.raises(OptionError, match="exclude each other"):
+        open_run(out, resume=True, overwrite=True)
+    fresh = open_run(out, overwrite=True)
     assert list(fresh.rows("rows.jsonl")) == []
+    assert sorted(file.name for file in out.iterdir()) == ["rows.jsonl", "settings.json"]
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path):
+    with RunFolder.open(tmp_path, SETTINGS, [], resume=False):
+        for how in ({"resume": True}, {"overwrite": True}):
+            with pytest.raises(OptionError, match="must not be written by two processes"):
+                open_run(tmp_path, **how)
+    assert open_run(tmp_path, resume=True).resumed
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"seed": 1}, "has seed = 0, this run 1: use another --out"),
-        ({"strengths": [0.5]}, r"has strengths = \[0.5, 1.0\], this run \[0.5\]"),
-        ({"circuit": {"name": "a", "sha256": "2" * 64}}, "has circuit = .*, this run"),
-        ({"vector": [1.0]}, r"has vector = None, this run \[1.0\]"),  # not recorded: not given
+        ({"seed": 1}, "seed.* has 0, this run 1: nothing was changed; use what the file has, or another --out"),
+        ({"strengths": [0.5]}, r"strengths.* has \[0.5, 1.0\], this run \[0.5\]"),
+        ({"circuit": {"name": "a", "sha256": "2" * 64}}, "circuit.* has .*, this run"),
+        ({"vector": [1.0]}, r"vector.* has None, this run \[1.0\]"),  # not recorded: not given
+        ({"version": 1}, "version.* has 2, this run 1"),
+        ({"fingerprint": "b" * 64}, "model.* has 'weights aaaaaaaaaaaa', this run 'weights bbbbbbbbbbbb'"),
     ],
 )
 def test_other_settings_are_refused(tmp_path, change, says):
-    RunFolder.open(tmp_path, SETTINGS, [], resume=False)
-    with pytest.raises(RecordError, match=f"must continue with the same settings.*{says}"):
-        RunFolder.open(tmp_path, SETTINGS | change, [], resume=True)
+    with_weights = SETTINGS | {"fingerprint": "a" * 64}
+    open_run(tmp_path, with_weights)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(RecordError, match=f"must continue with the same {says}"):
+        open_run(tmp_path, with_weights | change, resume=True)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OptionError, match="'out' option must be a folder"):
-        RunFolder.open(tmp_path / "file", SETTINGS, [], resume=False)
+        open_run(tmp_path / "file")
     (tmp_path / "rows.jsonl").write_text('{"id": 1}\n')  # rows without settings: nobody knows of which run
     with pytest.raises(OptionError, match="already holds a run"):
-        RunFolder.open(tmp_path, SETTINGS, ["rows.jsonl"], resume=False)
+        open_run(tmp_path)
     for content in (None, "{", "[]"):
         if content is not None:
             (tmp_path / "settings.json").write_text(content)
         with pytest.raises(RecordError, match="must hold the settings of the run to resume"):
-            RunFolder.open(tmp_path, SETTINGS, ["rows.jsonl"], resume=True)
+            open_run(tmp_path, resume=True)
     assert (tmp_path / "rows.jsonl").read_text() == '{"id": 1}\n'
 
 
-def test_settings_may_be_those_of_a_record():
-    check_same({"model": "a", "more": 1}, {"model": "a"}, "s.jsonl", what="model")
-    with pytest.raises(RecordError, match=r"the same model\. 's\.jsonl' has model = 'a', this run 'b'"):
-        check_same({"model": "a"}, {"model": "b"}, "s.jsonl", what="model")
+def test_a_model_is_its_weights_if_both_sides_know_them():
+    check_same({"model": "a", "more": 1}, {"model": "a"}, "s.jsonl")
+    with pytest.raises(RecordError, match=r"the same model\. 's\.jsonl' has 'a', this run 'b'"):
+        check_same({"model": "a"}, {"model": "b", "fingerprint": "1"}, "s.jsonl")
+    check_same({"model": "a", "fingerprint": "1"}, {"model": "moved", "fingerprint": "1"}, "s.jsonl")
 
 
 def test_a_file_is_whole_or_absent(tmp_path):
@@ -138,7 +163,7 @@ def test_a_file_is_whole_or_absent(tmp_path):
 def test_rows_as_parquet_have_all_columns(tmp_path):
     import pyarrow.parquet as pq
 
-    folder = RunFolder.open(tmp_path, {}, [], resume=False)
+    folder = open_run(tmp_path)
     folder.write_parquet("rows.parquet", [{"id": 1, "a": 0.5}, {"id": 2, "b": "x"}])
     expected = [{"id": 1, "a": 0.5, "b": None}, {"id": 2, "a": None, "b": "x"}]
     assert pq.read_table(tmp_path / "rows.parquet").to_pylist() == expected

@@ -190,7 +190,7 @@ def test_an_interrupted_run_goes_on_where_it_was(place, whole, tmp_path, monkeyp
     monkeypatch.setattr(stages, "answer_rows", None)  # nothing is run again, only the analysis
     assert run(place, out, "--resume", *MORE).exit_code == 0
     other = run(place, out, "--resume", *MORE, "--seed", 1)
-    assert (other.exit_code, "same settings" in other.output, "seed = 0" in other.output) == (2, True, True)
+    assert (other.exit_code, "the same seed" in other.output, "this run 1" in other.output) == (2, True, True)
 
 
 def test_a_prompt_scores_the_same_alone_and_in_a_batch(model, data):
@@ -270,8 +270,11 @@ def test_ensemble_against_loops(model, data):
         assert row["ensemble_disagreement"] == pytest.approx((p.argmax(axis=1) != best).mean())
         entropy = -(p.mean(0) * np.log(p.mean(0))).sum() + (p * np.log(p)).sum(axis=1).mean()
         assert row["ensemble_information"] == pytest.approx(entropy, rel=1e-4, abs=1e-9)
+    tokenizer, wide = byte_level(), tiny_module("llama")
+    wide.resize_token_embeddings(len(tokenizer))
+    other = adapt(wide, tokenizer)
     with pytest.raises(eics.ModelError, match="must share their vocabulary"):
-        Answering(model, ensemble=[adapt(tiny_module("llama"), byte_level())])
+        Answering(model, ensemble=[other])
 
 
 def byte_level():
@@ -367,7 +370,7 @@ def test_labels_function_words_and_failures_are_in_the_rows(model):
     ("lines", "more", "says"),
     [
         ([{"prompt": "a"}], [], "must have an 'answer' or a 'label'. 1 of 1 have neither"),
-        ([{"prompt": "a", "label": 1, "id": "x"}] * 2, [], "must have its own id. Got 'x' twice"),
+        ([{"prompt": "a", "label": 1, "id": "x"}] * 2, [], "must have an id of its own. Got 'x' twice"),
         ([{"prompt": "a", "label": "yes"}], [], "Line 1 of"),
         ([{"prompt": "a", "label": 2}], [], "a label must be true or 1 (right), false or 0 (wrong), or one of correct"),
         ([{"prompt": "a", "answer": []}], [], "an answer must be text, a token id, or a list of those; got []"),
@@ -382,7 +385,7 @@ def test_labels_function_words_and_failures_are_in_the_rows(model):
         (None, ["--coverage", "1"], "'coverage' option must be a number between 0 and 1"),
         (None, ["--dev-share", "0"], "'dev-share' option must be a number between 0 and 1"),
         (None, ["--resamples", "200"], "a whole number >= 1200, since fewer could show nothing after correction"),
-        (None, ["--ensemble", "."], "must be a folder or hub id with safetensors. Got '.'"),
+        (None, ["--ensemble", "."], "The model folder '.' must have a config.json"),
     ],
 )
 def test_wrong_input_is_one_clear_line(place, tmp_path, lines, more, says):

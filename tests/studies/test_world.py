@@ -20,7 +20,8 @@ from eics.circuits.load import load_graph
 from eics.cli import main
 from eics.errors import OptionError
 from eics.models.download.sources import bundled_model, bundled_models, manifest
-from eics.models.prompts import read_prompts, tokenize
+from eics.models.prompt_files import read_prompts
+from eics.models.prompts import tokenize
 from eics.studies.discovery.faithfulness import faithfulness
 from eics.studies.discovery.task import read_task
 
@@ -265,5 +266,5 @@ def test_names_on_the_command_line(tmp_path):
 def test_a_file_takes_precedence_over_a_bundled_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "induction").mkdir()
-    with pytest.raises(eics.ModelError, match="must be a folder or hub id with safetensors"):
+    with pytest.raises(eics.ModelError, match="The model folder 'induction' must have a config"):
         eics.load_model("induction")

@@ -1,105 +1,77 @@
 """Run folders: the settings of a run, its rows appended as they are made, and whole files that appear at once.
 
 A run that is killed loses only the row it was computing. `--resume` continues it if the settings are the same: the last
-line is mended if it was cut short, and rows that exist are not computed again.
+line is mended if it was cut short, and rows that exist are not computed again. A run holds the lock of its folder until
+it ends.
 
 | study | settings | rows |
 |---|---|---|
 | `damage` | `settings.json` | `damage.jsonl`, `undamaged.jsonl` |
 | `track` | `settings.json` | `rows.jsonl` |
 | `validate` | `settings.json` | `answers.jsonl`, `measured.jsonl`, in the end `scores.parquet` |
-| `score` | in every record | the file of records itself |
+| `score` | in every record | the file of records itself, or its journal (`scoring/record_file.py`) |
 """
 
+import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from reprlib import Repr
 from typing import Any
 
+from eics.data.files import Row, RowFile, whole_file, write_text
+from eics.data.json_text import parse_json
+from eics.data.locks import Lock
+from eics.data.outputs import check_rerun
+from eics.data.resume import check_same
 from eics.errors import OptionError, RecordError
+from eics.scoring.result import RECORD_VERSION
 
-Row = dict[str, Any]
+__all__ = ["SETTINGS", "Row", "RowFile", "RunFolder", "check_folder", "check_same", "digest", "whole_file"]
 
 SETTINGS = "settings.json"
-
-_short = Repr()
-_short.maxstring = 60
-
-
-class RowFile:
-    """A file of JSON lines that a run appends to; started afresh unless it is resumed.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     RowFile(Path(folder) / "rows.jsonl").append([{"id": 1}])
-    ...     list(RowFile(Path(folder) / "rows.jsonl", resume=True))
-    [{'id': 1}]
-    """
-
-    def __init__(self, path: Path, *, resume: bool = False) -> None:
-        self.path = path
-        if resume and path.exists():
-            _mend_last_line(path)
-        else:
-            path.write_text("", encoding="utf-8")
-
-    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Adds rows; they are in the file when this returns."""
-        with self.path.open("ab") as file:
-            file.write(_to_lines(rows))
-
-    def replace(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Puts these rows in place of all others."""
-        with whole_file(self.path) as part:
-            part.write_bytes(_to_lines(rows))
-
-    def __iter__(self) -> Iterator[Row]:
-        with self.path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                try:
-                    row = json.loads(line)
-                except ValueError:
-                    row = None
-                if not isinstance(row, dict):
-                    raise RecordError(
-                        f"Line {number} of {str(self.path)!r} must be a JSON object: remove the line, and --resume "
-                        "computes its row again."
-                    )
-                yield row
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run."""
+    """The folder of one run; a context that holds its lock."""
 
     path: Path
     resumed: bool
+    _lock: Lock | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def open(
-        cls, path: Path, settings: Mapping[str, Any], rows: Sequence[str], *, resume: bool, overwrite: bool = False
+        cls, path: Path, settings: Mapping[str, Any], files: Sequence[str], *, resume: bool, overwrite: bool = False
     ) -> "RunFolder":
-        """Starts a run, or resumes one with the same settings. `rows` names the files by which a run is recognized.
+        """Starts a run, or resumes one with the same settings. `files` names what a run writes besides its settings.
 
-        Without `resume`, a folder that holds a run is refused, unless the study may `overwrite` it.
+        A folder that holds a run is refused unless it is resumed or overwritten; then the earlier run's files go.
         """
-        if path.exists() and not path.is_dir():
-            raise OptionError.of("out", "a folder", str(path))
-        holds_run = any((path / name).exists() for name in (SETTINGS, *rows))
-        if holds_run and not (resume or overwrite):
-            raise OptionError(f"{str(path)!r} already holds a run: continue it with --resume, or use another --out.")
-        folder = cls(path, resumed=resume and holds_run)
-        if folder.resumed:
-            check_same(_read_settings(path / SETTINGS), settings, str(path / SETTINGS))
-        else:
-            path.mkdir(parents=True, exist_ok=True)
-            folder.write(SETTINGS, json.dumps(settings, indent=1) + "\n")
+        check_folder(path, files, resume=resume, overwrite=overwrite)
+        path.mkdir(parents=True, exist_ok=True)
+        lock = Lock(path)
+        try:
+            holds_run = check_folder(path, files, resume=resume, overwrite=overwrite)
+            folder = cls(path, resume and holds_run, lock)
+            settings = {"version": RECORD_VERSION, **settings}
+            if folder.resumed:
+                check_same(_read_settings(path / SETTINGS), settings, str(path / SETTINGS))
+            else:
+                for name in files:
+                    (path / name).unlink(missing_ok=True)
+                folder.write(SETTINGS, json.dumps(settings, indent=1) + "\n")
+        except BaseException:
+            lock.release()
+            raise
         return folder
+
+    def __enter__(self) -> "RunFolder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            self._lock.release()
 
     def rows(self, name: str) -> RowFile:
         """A file of rows: those of the run that is resumed, otherwise empty."""
@@ -107,8 +79,7 @@ class RunFolder:
 
     def write(self, name: str, text: str) -> None:
         """Writes a whole text file."""
-        with whole_file(self.path / name) as path:
-            path.write_text(text, encoding="utf-8")
+        write_text(self.path / name, text)
 
     def write_parquet(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Writes rows that fit into memory; a column that some rows lack is null there."""
@@ -120,55 +91,30 @@ class RunFolder:
             pq.write_table(pa.Table.from_pylist([{**columns, **row} for row in rows]), path)
 
 
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A path beside the given one to write to, renamed once it is complete: nobody sees half a file."""
-    part = path.with_name(f".part-{path.name}")
-    try:
-        yield part
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+def check_folder(path: Path, files: Sequence[str], *, resume: bool, overwrite: bool = False) -> bool:
+    """Whether a folder holds a run; refuses one that does, unless it is resumed or overwritten. Touches nothing."""
+    check_rerun(resume=resume, overwrite=overwrite)
+    if path.exists() and not path.is_dir():
+        raise OptionError.of("out", "a folder", str(path))
+    holds_run = any((path / name).exists() for name in (SETTINGS, *files))
+    if holds_run and not (resume or overwrite):
+        raise OptionError(
+            f"{str(path)!r} already holds a run: continue it with --resume, replace it with --overwrite, or use "
+            "another --out."
+        )
+    return holds_run
 
 
-def check_same(theirs: Mapping[str, Any], ours: Mapping[str, Any], source: str, what: str = "settings") -> None:
-    """Refuses to resume a run whose settings differ. A circuit is its edges and positions, whatever its name."""
-    for name, value in json.loads(json.dumps(ours)).items():
-        recorded = theirs.get(name)
-        if name == "circuit" and isinstance(recorded, dict) and recorded.get("sha256") == value["sha256"]:
-            continue
-        if recorded != value:
-            raise RecordError(
-                f"--resume must continue with the same {what}. {source!r} has {name} = {_short.repr(recorded)}, this "
-                f"run {_short.repr(value)}: use another --out."
-            )
-
-
-def _to_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    lines = "".join(json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n" for row in rows)
-    return lines.encode("utf-8", "backslashreplace")  # a lone surrogate has no UTF-8; JSON writes it as this escape
+def digest(content: Any) -> str:
+    """The SHA-256 of JSON content, to tell in the settings whether prompts are the same."""
+    return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _read_settings(file: Path) -> Row:
     try:
-        settings = json.loads(file.read_text(encoding="utf-8"))
+        settings = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         settings = None
     if not isinstance(settings, dict):
         raise RecordError(f"{str(file)!r} must hold the settings of the run to resume: use another --out.")
     return settings
-
-
-def _mend_last_line(path: Path) -> None:
-    """Ends a line that lacks only its newline; drops one that was cut short."""
-    content = path.read_bytes()
-    end = content.rfind(b"\n") + 1
-    if end == len(content):
-        return
-    try:
-        json.loads(content[end:])
-        mended = content + b"\n"
-    except ValueError:
-        mended = content[:end]
-    with whole_file(path) as part:
-        part.write_bytes(mended)

@@ -23,6 +23,9 @@ from eics.transformer.forward import ForwardState, run
 from eics.transformer.interventions import Ablate, Intervention, Noise, Patch, Steer
 
 ROWS, RECORDS = "damage.jsonl", "undamaged.jsonl"
+FILES = (ROWS, RECORDS, "damage.parquet", "summary.json", "damage.md", "dose-response.png", "auroc.png")
+"""What a run writes, besides its settings."""
+
 UNDAMAGED = Damage(NONE, 0.0, "", NONE)
 
 Id = str | int
@@ -33,16 +36,23 @@ Donors = Mapping[tuple[Id, str], Tensor]
 class DamageRows:
     """The rows of a run, in memory and, if it has a folder, on disk; a resumed run has its earlier rows."""
 
-    def __init__(self, path: Path | None, settings: dict[str, Any], *, resume: bool) -> None:
+    def __init__(self, path: Path | None, settings: dict[str, Any], *, resume: bool, overwrite: bool = False) -> None:
         if path is None and resume:
             raise OptionError("--resume needs --out DIR, the folder of the run to continue.")
         self.rows: list[Row] = []
         self._keys: set[Any] = set()
         self.folder = None
         if path is not None:
-            self.folder = RunFolder.open(path, settings, (ROWS, RECORDS), resume=resume)
+            self.folder = RunFolder.open(path, settings, FILES, resume=resume, overwrite=overwrite)
             self._row_file, self._records = self.folder.rows(ROWS), self.folder.rows(RECORDS)
             self._read()
+
+    def __enter__(self) -> "DamageRows":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.folder is not None:
+            self.folder.__exit__()
 
     def has(self, prompt: Prompt, damage: Damage) -> bool:
         return (prompt.id, *vars(damage).values()) in self._keys

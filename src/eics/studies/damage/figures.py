@@ -44,10 +44,12 @@ def _grid(summary: Summary, pick: Callable[[Point], Interval], level: float, tit
         if high - low < 1e-9:  # nothing moved: do not magnify rounding errors
             grid[row][0].set_ylim(level - 1, level + 1)
         grid[row][0].set_ylabel(measure.label.replace(", ", ",\n"), fontsize=8)
-    figure.suptitle(f"{title}: {summary.settings['circuit']['name']}, {summary.prompts} prompts", fontsize=11)
-    handles, labels = grid[0][0].get_legend_handles_labels()
+    name = summary.settings["circuit"]["name"]
+    figure.suptitle(f"{title}: {name}, {summary.prompts} prompts", fontsize=11, parse_math=False)
+    drawn = [axes.get_legend_handles_labels() for axes in grid.flat]
+    handles = {label: handle for pair in drawn for handle, label in zip(*pair, strict=True)}  # a panel may lack a curve
     if handles:
-        figure.legend(handles, labels, loc="lower center", ncols=2, fontsize=8, frameon=False)
+        figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=2, fontsize=8, frameon=False)
     return figure
 
 

@@ -6,7 +6,7 @@ stream at the partner; for ablation and patching, whose size comes from the node
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,12 +89,20 @@ def check_strengths(strengths: Sequence[float], kinds: Sequence[str]) -> tuple[f
     return positive
 
 
-def choose_nodes(circuit: Circuit, wanted: int | str | Sequence[str], seed: int) -> tuple[str, ...]:
+def choose_nodes(
+    circuit: Circuit, wanted: int | str | Sequence[str], seed: int, linearizations: Iterable[str] = ("jacobian",)
+) -> tuple[str, ...]:
     """A number of the circuit's nodes, drawn with the seed; `all`; or the nodes named.
 
-    Only nodes with parents are drawn: no residual can point at a source, whose write is taken as given.
+    Only nodes that have parents under every linearization are drawn: no residual can point at a source, whose write is
+    taken as given.
     """
-    eligible = [node for node in circuit.inner if Node.parse(node).kind is not Kind.LOGITS]
+    inner = [set(circuit.carrying(linearization).inner) for linearization in linearizations]
+    eligible = [
+        node
+        for node in circuit.inner
+        if Node.parse(node).kind is not Kind.LOGITS and all(node in nodes for nodes in inner)
+    ]
     count = len(eligible) if wanted == "all" else wanted
     if isinstance(count, int) and not isinstance(count, bool) and (count >= 1 or wanted == "all"):
         if not eligible:

@@ -12,6 +12,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,15 @@ from torch import Tensor
 from eics.circuits.graph import Circuit
 from eics.errors import OptionError, PromptError
 from eics.models.base import Model
-from eics.models.prompts import Prompt, as_prompts, is_single, tokenize
+from eics.models.out_of_memory import memory_explained
+from eics.models.prompts import Prompt, as_prompts, tokenize
+from eics.scoring.job import fingerprint_of
 from eics.scoring.options import PRESETS, Options, resolve
 from eics.studies.damage.batches import Batches, DamageRows
 from eics.studies.damage.plan import Plan, check_kinds, check_strengths, choose_nodes, choose_partners
 from eics.studies.damage.summary import Summary, summarize
 from eics.studies.discovery.full_graph import FullGraph
-from eics.studies.run_folder import RunFolder, whole_file
+from eics.studies.run_folder import RunFolder, digest
 from eics.transformer.adapt import adapt
 from eics.transformer.attention import head_writes
 from eics.transformer.forward import run
@@ -36,6 +39,7 @@ from eics.transformer.interventions import Noise, Steer
 _SIZED_ON = 32  # prompts on which the norms of all writes are measured to choose partners
 
 
+@memory_explained
 def damage(
     model: Any,
     circuit: Circuit,
@@ -50,6 +54,7 @@ def damage(
     preset: str = "both",
     out: str | Path | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     ids: Sequence[str | int] | None = None,
     answer: int | None = None,
     batch_size: int = 8,
@@ -67,17 +72,18 @@ def damage(
         at: damaged token positions: `all`, `last`, or a list.
         vector: the steering vector, d numbers; a random direction by default.
         preset: `paper`, `well-posed` or `both`, from the same forward pass.
-        out: a folder for rows, tables and figures; `resume` continues an interrupted run there.
+        out: a folder for rows, tables and figures. If it holds a run, `resume` continues that and `overwrite`
+            replaces it.
         tick: called with the number of rows that were added and the total.
         **options: changes to the presets; `mode` is `fast` by default.
     """
-    adapted, listed = adapt(model), as_prompts([prompts] if is_single(prompts) else prompts, ids)
+    adapted, listed = adapt(model), as_prompts(prompts, ids)
     configurations = _configurations(preset, options)
     adapted.check_circuit(circuit)
     seed = next(iter(configurations.values())).seed
     chosen_kinds = check_kinds(kinds)
     chosen_strengths = check_strengths(strengths, chosen_kinds)
-    damaged = choose_nodes(circuit, nodes, seed)
+    damaged = choose_nodes(circuit, nodes, seed, {c.linearization for c in configurations.values()})
     Noise(damaged[0], at=at)  # refuses what cannot be a position
     if vector is not None:
         Steer(damaged[0], vector=torch.as_tensor(vector)).check_width(adapted.transformer.width)
@@ -89,22 +95,25 @@ def damage(
     plan = Plan(chosen_kinds, chosen_strengths, partners, at if isinstance(at, str) else tuple(at), seed)
     settings = {
         "model": adapted.name,
+        "fingerprint": fingerprint_of(adapted),
+        "dtype": str(adapted.transformer.unembed.dtype).removeprefix("torch."),
         "circuit": circuit.label(),
+        "prompts": digest([asdict(prompt) for prompt in listed]),
         "configurations": {name: dict(**configuration) for name, configuration in configurations.items()},
         "answer": answer,
         "vector": None if vector is None else [float(number) for number in vector],
         **plan.to_record(),
     }
-    rows = DamageRows(None if out is None else Path(out), settings, resume=resume)
-    batches = Batches(adapted, circuit, configurations, plan, tokens, rows, answer, batch_size, settings["vector"])
-    total = len(listed) * (1 + len(list(plan.damages())))
-    tick(len(rows.rows), total)
-    for start in range(0, len(listed), batch_size):
-        for _ in batches.run(listed[start : start + batch_size]):
-            tick(1, total)
-    summary = summarize(rows.rows, settings)
-    if rows.folder is not None:
-        _write(rows.folder, summary)
+    with DamageRows(None if out is None else Path(out), settings, resume=resume, overwrite=overwrite) as rows:
+        batches = Batches(adapted, circuit, configurations, plan, tokens, rows, answer, batch_size, settings["vector"])
+        total = len(listed) * (1 + len(list(plan.damages())))
+        tick(len(rows.rows), total)
+        for start in range(0, len(listed), batch_size):
+            for _ in batches.run(listed[start : start + batch_size]):
+                tick(1, total)
+        summary = summarize(rows.rows, settings)
+        if rows.folder is not None:
+            _write(rows.folder, summary)
     return summary
 
 
@@ -116,8 +125,7 @@ def _write(folder: RunFolder, summary: Summary) -> None:
     folder.write("summary.json", json.dumps(summary.to_record(), indent=1, allow_nan=False) + "\n")
     folder.write("damage.md", summary.to_markdown())
     for name, figure in (("dose-response.png", dose_figure), ("auroc.png", auroc_figure)):
-        with whole_file(folder.path / name) as path:
-            save(figure(summary), path)
+        save(figure(summary), folder.path / name)
 
 
 def _configurations(preset: str, options: dict[str, Any]) -> dict[str, Options]:
@@ -138,8 +146,6 @@ def _tokens(model: Model, prompts: Sequence[Prompt]) -> dict[str | int, list[int
         raise OptionError.of("prompts", "a list of at least one prompt", [])
     tokens: dict[str | int, list[int]] = {}
     for prompt in prompts:
-        if prompt.id in tokens:
-            raise OptionError(f"Every prompt must have its own id. Got {prompt.id!r} twice.")
         try:
             tokens[prompt.id] = tokenize(model, prompt)
         except PromptError:

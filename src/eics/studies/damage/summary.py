@@ -76,6 +76,10 @@ class Summary:
     sizes: Mapping[str, float]
     rows: Sequence[Mapping[str, Any]]
 
+    def __repr__(self) -> str:
+        failed = f", {sum(self.failed.values())} failed" if self.failed else ""
+        return f"Summary({self.prompts} prompts, {len(self.rows)} rows, {len(self.measures)} measures{failed})"
+
     def curve(self, measure: str, kind: str, place: str) -> list[Point]:
         """One measure's points over strengths."""
         return [p for p in self.points if (p.measure, p.kind, p.place) == (measure, kind, place)]

@@ -49,12 +49,10 @@ def sentences(summary: Summary) -> list[str]:
 
 def _setup(summary: Summary) -> str:
     nodes = summary.settings["partners"]
+    damaged = f"{len(nodes)} {'node' if len(nodes) == 1 else 'nodes'} of {summary.settings['circuit']['name']}"
     sizes = ", ".join(f"{kind} {ratio:.2f}" for kind, ratio in summary.sizes.items())
     ratios = f" Median ratio of the damage outside to that on the circuit: {sizes}." if sizes else ""
-    return (
-        f"{summary.prompts} prompts, {len(nodes)} nodes of {summary.settings['circuit']['name']} damaged one at a time "
-        f"({', '.join(nodes)}).{ratios}"
-    )
+    return f"{summary.prompts} prompts, {damaged} damaged one at a time ({', '.join(nodes)}).{ratios}"
 
 
 def _moves(summary: Summary, measure: Measure) -> Iterable[str]:

@@ -25,6 +25,8 @@ from eics.circuits.graph import Edge
 from eics.errors import OptionError
 from eics.linalg.memory import chunk_width, memory_bound, memory_limit
 from eics.models.base import Model
+from eics.models.out_of_memory import memory_explained
+from eics.scoring.numbers import number
 from eics.studies.discovery.full_graph import FullGraph
 from eics.studies.discovery.metrics import measure, slope
 from eics.studies.discovery.reference import Writes, head_differences, mean_writes
@@ -55,6 +57,10 @@ class Attribution:
     clean: float
     ablated: float
     pairs: int
+
+    def __repr__(self) -> str:
+        metric = f"clean={number(self.clean)}, ablated={number(self.ablated)}"
+        return f"Attribution({sum(self.graph.prefix)} edges, {self.pairs} pairs; {metric})"
 
     def __getitem__(self, edge: Edge | str) -> float:
         edge = Edge.parse(edge) if isinstance(edge, str) else edge
@@ -89,6 +95,7 @@ class How:
             )
 
 
+@memory_explained
 def attribute(
     model: Model,
     task: Task,

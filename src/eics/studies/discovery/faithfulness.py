@@ -20,6 +20,7 @@ from eics.circuits.graph import Circuit
 from eics.errors import CircuitError, OptionError
 from eics.linalg.memory import memory_limit
 from eics.models.base import Model
+from eics.models.out_of_memory import memory_explained
 from eics.reporting.plots import COLOURS, panels
 from eics.studies.discovery.ablate import circuit_logits
 from eics.studies.discovery.full_graph import FullGraph
@@ -66,6 +67,7 @@ class Faithfulness:
         return {"points": points, "full": self.full, "empty": self.empty, "prompts": self.prompts, **areas}
 
 
+@memory_explained
 def faithfulness(
     model: Model,
     task: Task,
@@ -162,6 +164,6 @@ def faithfulness_figure(result: Faithfulness, title: str) -> Any:
     axes.set_xlabel("edges, as a share of all")
     axes.set_ylabel("faithfulness (95% interval over prompts)")
     areas = f"\nCPR {result.cpr}, CMD {result.cmd}" if result.cpr is not None else ""
-    axes.set_title(title + areas, fontsize=10)
+    axes.set_title(title + areas, fontsize=10, parse_math=False)
     axes.legend(frameon=False, fontsize=9)
     return figure

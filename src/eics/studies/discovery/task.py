@@ -6,10 +6,9 @@ A line of a task file is
 
 `corrupted` and `foil` are optional; answers and foils are text, token ids, or lists of either. A corrupted prompt must
 have as many tokens as the clean one, since activations are compared position by position. `relation` (or `group`) names
-the kind of prompt.
+the kind of prompt. The file may also be a JSON array or a table with these columns (`eics.models.row_files`).
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,8 @@ import torch
 
 from eics.errors import OptionError, PromptError
 from eics.models.base import Model
-from eics.models.prompts import Prompt, read_lines, tokenize
+from eics.models.prompts import as_prompt, encode, tokenize
+from eics.models.row_files import read_rows
 from eics.studies.discovery.metrics import METRICS, Targets
 from eics.studies.discovery.reference import ABLATIONS
 
@@ -68,11 +68,13 @@ def read_task(path: str | Path, model: Model, limit: int | None = None) -> Task:
     `limit` is the number of usable lines to read.
     """
     pairs, skipped = [], []
-    for number, line in read_lines(path, "tasks", "task"):
+    for row in read_rows(path, "tasks", "task"):
         try:
-            pairs.append(_pair(json.loads(line), model))
-        except (json.JSONDecodeError, PromptError) as error:
-            skipped.append(f"line {number}: {error}")
+            if row.error is not None:
+                raise PromptError(row.error)
+            pairs.append(_pair(row.item, model))
+        except PromptError as error:
+            skipped.append(f"{row.place.lower()}: {error}")
         if len(pairs) == limit:
             break
     if not pairs:
@@ -108,8 +110,7 @@ def _pair(item: Any, model: Model) -> Pair:
 
 
 def _tokens(prompt: Any, model: Model) -> tuple[int, ...]:
-    item = Prompt(0, text=prompt) if isinstance(prompt, str) else Prompt(0, tokens=tuple(prompt))
-    return tuple(tokenize(model, item))
+    return tuple(tokenize(model, as_prompt(prompt, 0)))
 
 
 def _single_tokens(given: Any, name: str, model: Model) -> tuple[int, ...]:
@@ -118,12 +119,14 @@ def _single_tokens(given: Any, name: str, model: Model) -> tuple[int, ...]:
         return ()
     ids = []
     for item in given if isinstance(given, list) else [given]:
-        if isinstance(item, int):
+        if isinstance(item, int) and not isinstance(item, bool):
             tokens = [item]
+        elif not isinstance(item, str):
+            raise PromptError(f"the {name} must be text or a token id; got {item!r}")
         elif model.tokenizer is None:
             raise PromptError(f"the model has no tokenizer: give the {name} as a token id")
         else:
-            tokens = list(model.tokenizer(str(item), add_special_tokens=False)["input_ids"])
+            tokens = encode(model, item, add_special_tokens=False)
         if len(tokens) != 1 or not 0 <= tokens[0] < model.vocabulary:
             raise PromptError(f"the {name} must be one token of the model; {item!r} is {len(tokens)} tokens: {tokens}")
         ids.append(tokens[0])

@@ -12,9 +12,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from eics.data.files import write_text
 from eics.errors import OptionError
 from eics.linearized.explicit_file import save_linear
 from eics.reporting.plots import save
+from eics.scoring.numbers import number
 from eics.studies.toy import figures
 from eics.studies.toy.circuit import EDGES, FIRST_SEED, TAUS, draw
 from eics.studies.toy.curves import Curves, general_point, paper_point, toy_circuit
@@ -22,6 +24,11 @@ from eics.studies.toy.protocol import NOISY, Protocol
 
 STEPS = 3 * len(TAUS)
 """The number of calls of `tick`: one for each of three experiments at each tau."""
+
+CIRCUIT = "toy-circuit.safetensors"
+_STEMS, _ENDINGS = ("toy", "toy-general", "toy-protocol"), ("json", "pdf", "png")
+FILES = (*(f"{stem}.{ending}" for stem in _STEMS for ending in _ENDINGS), CIRCUIT)
+"""What `Toy.save` writes."""
 
 _INTERVAL = 1.96  # standard errors in a 95% interval
 
@@ -50,17 +57,18 @@ class Toy:
         plain = {name: paper[name] for name in ("tau", "c_sh", "dei_norm", "eics", "seeds")}
         protocol = {"noisy_edges": list(self.noisy), **self.protocol.to_json()}
         written = []
-        for stem, content, figure in (
-            ("toy", plain, figures.paper_figure(self.paper)),
-            ("toy-general", self.general.to_json(), figures.general_figure(self.general)),
-            ("toy-protocol", protocol, figures.protocol_figure(self.protocol, self.noisy)),
-        ):
-            numbers, *pictures = (folder / f"{stem}.{ending}" for ending in ("json", "pdf", "png"))
-            numbers.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        contents = (
+            (plain, figures.paper_figure(self.paper)),
+            (self.general.to_json(), figures.general_figure(self.general)),
+            (protocol, figures.protocol_figure(self.protocol, self.noisy)),
+        )
+        for stem, (content, figure) in zip(_STEMS, contents, strict=True):
+            numbers, *pictures = (folder / f"{stem}.{ending}" for ending in _ENDINGS)
+            write_text(numbers, json.dumps(content, indent=1) + "\n")
             for path in pictures:
                 save(figure, path)
             written += [numbers, *pictures]
-        circuit = folder / "toy-circuit.safetensors"
+        circuit = folder / CIRCUIT
         save_linear(toy_circuit(draw(range(FIRST_SEED, FIRST_SEED + 5)), tau=TAUS[1]), circuit)
         return [*written, circuit]
 
@@ -100,7 +108,7 @@ def _paper_sentences(curves: Curves) -> Iterator[str]:
     if 0 < peak < len(eics) - 1 and eics[peak] > eics[0]:
         dei = [whole - sum_of_parts for whole, sum_of_parts in zip(macro, parts, strict=True)]
         yield (
-            f"EICS does not fall at first: it rises from {eics[0]:.4f} at tau = 0 to {eics[peak]:.4f} at tau = "
+            f"EICS does not fall at first: it rises from {number(eics[0])} at tau = 0 to {number(eics[peak])} at tau = "
             f"{curves.taus[peak]:.1f} (+{eics[peak] / eics[0] - 1:.0%}), a bump. There dEI goes from {dei[0]:.2f} to "
             f"{dei[peak]:.2f} nats ({dei[peak] / dei[0] - 1:+.0%}), and its divisor EI(J_M) from {macro[0]:.2f} to "
             f"{macro[peak]:.2f} ({macro[peak] / macro[0] - 1:+.0%}): the division makes the bump."
@@ -120,8 +128,8 @@ def _general_sentences(curves: Curves) -> Iterator[str]:
             f"tau: dEI lies between {min(dei):.1f} and {max(dei):.1f} nats. The parts always carry more than the whole."
         )
     yield (
-        f"With true branches, which add up to J_M as those of the script do not, it starts at {branches[0]:.4f} "
-        f"and reaches {max(branches):.4f} at tau = {curves.taus[branches.index(max(branches))]:.1f}."
+        f"With true branches, which add up to J_M as those of the script do not, it starts at {number(branches[0])} "
+        f"and reaches {number(max(branches))} at tau = {curves.taus[branches.index(max(branches))]:.1f}."
     )
     joint, term = curves.mean("well_posed.c_sh"), curves.mean("well_posed.dei_norm")
     yield (
@@ -139,11 +147,11 @@ def _protocol_sentences(curves: Curves, noisy: tuple[str, ...]) -> Iterator[str]
         f"{share[-1]:.0%} at tau = {curves.taus[-1]:.1f}. Equation (2) also charges the noise in a node's write to "
         "that node's other edges."
     )
-    exact, fast = curves.mean("dei_exact"), curves.mean("dei_fast")
+    exact, limit = curves.mean("dei_exact"), curves.mean("dei_limit")
     if max(exact) - min(exact) < 1e-9:
         yield (
             f"dEI is the same at every tau ({exact[0]:.3f} nats exact): additive noise does not change a linear "
-            f"circuit's Jacobians. The fast form gives {fast[0]:.1f}: alpha = 1 is far from its small-alpha limit."
+            f"circuit's Jacobians. The small-alpha form gives {limit[0]:.1f}: alpha = 1 is far from that limit."
         )
     yield _trend("EICS at alpha = 1", curves, "eics")
     yield _trend("EICS at alpha = 1/(1 + tau^2), the paper's signal over noise,", curves, "eics_alpha_of_tau")
@@ -168,5 +176,5 @@ def _trend(what: str, curves: Curves, name: str) -> str:
         verb = "rises at every step" if up else "falls at every step"
     else:
         verb = "rises, but not at every step" if up else "falls, but not at every step"
-    start, end = (f"{mean[i]:.4f} (±{_INTERVAL * error[i]:.4f})" for i in (0, -1))
+    start, end = (f"{number(mean[i])} (±{number(_INTERVAL * error[i])})" for i in (0, -1))
     return f"{what} {verb}: {start} to {end}."

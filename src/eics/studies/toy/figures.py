@@ -50,7 +50,7 @@ def protocol_figure(curves: Curves, noisy: tuple[str, ...]) -> Any:
     _line(axes[0], curves, "noisy_share", f"share of {shown}", ORANGE, "--s")
     _finish(axes[0], "Sheaf term and its attribution", "unitless")
     _line(axes[1], curves, "dei_exact", r"exact, $\alpha=1$", BLUE, "-o")
-    _line(axes[1], curves, "dei_fast", r"fast (small-$\alpha$ form), $\alpha=1$", ORANGE, "--s")
+    _line(axes[1], curves, "dei_limit", r"limit (small-$\alpha$ form), $\alpha=1$", ORANGE, "--s")
     axes[1].set_yscale("log")
     _finish(axes[1], r"$\Delta$EI (parts = branches)", "nats (log scale)")
     _line(axes[2], curves, "eics", r"$\alpha=1$", BLUE, "-o")

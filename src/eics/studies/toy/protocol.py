@@ -75,14 +75,14 @@ class Protocol:
 
     def _emergence(self, linearized: LinearizedCircuit, tau: float) -> dict[str, Tensor]:
         branches = PAPER.with_(parts="branches", factorization="cholesky")
-        fast = emergence_spectra(linearized.engine(), branches.with_(mode="fast"))
+        limit = emergence_spectra(linearized.engine(), branches.with_(mode="limit"))
         at_one, at_noise = (
             emergence_spectra(linearized.engine(), branches.with_(alpha=alpha)).at(alpha, "difference")
             for alpha in (1.0, 1.0 / (1.0 + tau**2))
         )
         return {
             "dei_exact": at_one.dei.value,
-            "dei_fast": fast.at(1.0, "difference").dei.value,
+            "dei_limit": limit.at(1.0, "difference").dei.value,
             "dei_norm": at_one.term.value,
             "ei_macro_alpha_of_tau": at_noise.ei_macro.value,
             "dei_norm_alpha_of_tau": at_noise.term.value,

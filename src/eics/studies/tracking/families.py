@@ -5,18 +5,17 @@ them does not compare sizes.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from eics.circuits.graph import PORTS, Circuit, Edge, Kind, Node
-from eics.errors import CircuitError, OptionError
+from eics.circuits.graph import Circuit, Edge
+from eics.circuits.random_circuits import allowed, between, random_like
+from eics.errors import CircuitError
 from eics.studies.discovery.full_graph import FullGraph
 
 KINDS = ("discovered", "perturbed", "rewired", "random")
 _SWAPS = 20  # attempted swaps per edge
-_TRIES = 50  # random circuits drawn before giving up
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def rewire(circuit: Circuit, graph: FullGraph, draw: np.random.Generator) -> Cir
         i, j = draw.integers(len(edges), size=2)
         first = Edge(edges[i].source, edges[j].target, edges[j].port)
         second = Edge(edges[j].source, edges[i].target, edges[i].port)
-        if {first, second} & current or not (_allowed(graph, first) and _allowed(graph, second)):
+        if {first, second} & current or not (allowed(graph, first) and allowed(graph, second)):
             continue
         current = current - {edges[i], edges[j]} | {first, second}
         edges[i], edges[j] = first, second
@@ -84,7 +83,7 @@ def perturb(circuit: Circuit, graph: FullGraph, share: float, draw: np.random.Ge
     """
     edges, original = list(circuit.edges), set(circuit.edges)
     leaving, entering = Counter(edge.source for edge in edges), Counter(edge.target for edge in edges)
-    unused = [edge for edge in _between(circuit.order, graph, circuit) if edge not in original]
+    unused = [edge for edge in between(circuit.order, graph, circuit) if edge not in original]
     unused = [unused[i] for i in draw.permutation(len(unused))]
     remaining = round(share * len(edges))
     for i in draw.permutation(len(edges)).tolist():
@@ -106,51 +105,3 @@ def perturb(circuit: Circuit, graph: FullGraph, share: float, draw: np.random.Ge
         entering.update([new.target])
         remaining -= 1
     return Circuit(edges)
-
-
-def random_like(circuit: Circuit, graph: FullGraph, draw: np.random.Generator) -> Circuit:
-    """As many heads, MLPs and edges as the circuit has, drawn from the whole model; every node is connected."""
-    pools = [[n for n in graph.writers if Node.parse(n).kind is kind] for kind in (Kind.HEAD, Kind.MLP)]
-    counts = [sum(Node.parse(n).kind is kind for n in circuit.order) for kind in (Kind.HEAD, Kind.MLP)]
-    for _ in range(_TRIES):
-        chosen = {str(n) for pool, count in zip(pools, counts, strict=True) for n in draw.permutation(pool)[:count]}
-        nodes = ["input", *(name for name in graph.writers if name in chosen), "logits"]
-        possible = list(_between(nodes, graph, circuit))
-        edges = _spanning(nodes, possible, draw)
-        missing = len(circuit.edges) - len(edges)
-        unused = [edge for edge in possible if edge not in set(edges)]
-        if 0 <= missing <= len(unused):
-            return Circuit([*edges, *(unused[i] for i in draw.permutation(len(unused))[:missing])])
-    raise OptionError(
-        f"A circuit must leave room to draw others of its size. It has {len(circuit.edges)} edges between "
-        f"{len(circuit.order)} nodes: no such circuit came up in {_TRIES} draws. Use a less dense one."
-    )
-
-
-def _spanning(nodes: Sequence[str], possible: Sequence[Edge], draw: np.random.Generator) -> list[Edge]:
-    """An edge into each node, and one out of each node that has none yet."""
-    edges: dict[Edge, None] = {}
-    for node in nodes[1:]:
-        into = [edge for edge in possible if edge.target == node]
-        edges[into[int(draw.integers(len(into)))]] = None
-    read = {edge.source for edge in edges}
-    for node in (node for node in nodes[:-1] if node not in read):
-        out = [edge for edge in possible if edge.source == node]
-        edges[out[int(draw.integers(len(out)))]] = None
-    return list(edges)
-
-
-def _between(nodes: Sequence[str], graph: FullGraph, circuit: Circuit) -> Iterator[Edge]:
-    """Every edge of the model between these nodes; into heads only through the ports that the circuit uses."""
-    ports = sorted({e.port for e in circuit.edges if Node.parse(e.target).kind is Kind.HEAD}, key=str) or list(PORTS)
-    for target in nodes:
-        for port in ports if Node.parse(target).kind is Kind.HEAD else [None]:
-            for edge in (Edge(source, target, port) for source in nodes):
-                if _allowed(graph, edge):
-                    yield edge
-
-
-def _allowed(graph: FullGraph, edge: Edge) -> bool:
-    port = "q" if edge.port is None and Node.parse(edge.target).kind is Kind.HEAD else edge.port
-    column, row = graph.columns.get((edge.target, port)), graph.rows.get(edge.source)
-    return column is not None and row is not None and row < graph.prefix[column]

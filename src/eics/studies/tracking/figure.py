@@ -36,17 +36,19 @@ def tracking_figure(rows: Sequence[Row], findings: Sequence[OverPrompts]) -> Any
         axes.set_xlabel(NAMES[_SHOWN], fontsize=9, parse_math=False)
         axes.set_ylabel("KL(model || circuit), nats", fontsize=9)
     above.axes[0].legend(frameon=False, fontsize=8)
+    pooled = [f for f in findings if (f.task, f.circuit) == (POOLED, "discovered")]
+    ranked = (*SCORES, "max_probability", "entropy", OTHER)
+    names = [name for name in ranked if any(f.score == name for f in pooled)]  # both panels have the same rows
     for axes, target in zip(below.subplots(1, 2, sharey=True), TARGETS, strict=True):
-        _bars(axes, [f for f in findings if (f.task, f.circuit, f.target) == (POOLED, "discovered", target)], target)
+        _bars(axes, names, [f for f in pooled if f.target == target], target)
     handles, labels = next((axes.get_legend_handles_labels() for axes in below.axes if axes.lines), ([], []))
     below.legend(handles, labels, frameon=False, fontsize=8, loc="outside lower center", ncols=len(labels) or 1)
     return figure
 
 
-def _bars(axes: Any, findings: Sequence[OverPrompts], target: str) -> None:
-    names = [name for name in (*SCORES, "max_probability", "entropy", OTHER) if any(f.score == name for f in findings)]
+def _bars(axes: Any, names: Sequence[str], findings: Sequence[OverPrompts], target: str) -> None:
     axes.set_title(f"With {TARGET_NAMES[target]}: mean over tasks, 95% intervals", fontsize=10)
-    if not names:
+    if not findings:
         axes.set_xlabel("defined on too few prompts", fontsize=9)
         return
     for shift, ablation in enumerate(ABLATIONS):

@@ -8,7 +8,6 @@
 | `track.json`, `track.md`, `track.png` | correlations and costs; verdict and tables; figure |
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,13 +16,18 @@ from typing import Any
 
 from eics.circuits.formats.shared import json_safe
 from eics.models.base import Model
-from eics.studies.run_folder import Row, RunFolder, whole_file
+from eics.models.out_of_memory import memory_explained
+from eics.scoring.job import fingerprint_of
+from eics.studies.run_folder import Row, RunFolder, digest
 from eics.studies.tracking.analysis import over_circuits, over_prompts, to_record
 from eics.studies.tracking.measure import Cost, Subject, costs, measure_subject, references
 
 ROWS = "rows.jsonl"
+FILES = (ROWS, "rows.parquet", "track.json", "track.md", "track.png")
+"""What a run writes, besides its settings."""
 
 
+@memory_explained
 def track(
     model: Model,
     subjects: Sequence[Subject],
@@ -34,33 +38,39 @@ def track(
     memory: float = 512,
     seed: int = 0,
     resume: bool = False,
+    overwrite: bool = False,
     tick: Callable[[int], None] = lambda _: None,
 ) -> str:
-    """Measures every subject, resuming an earlier run if told to, and writes the findings; returns the page.
+    """Measures every subject, resuming or replacing an earlier run if told to, and writes the findings.
+
+    Returns the page.
 
     `setup` is what the page says about the run.
     """
-    folder = RunFolder.open(out, _settings(model, subjects, seed), (ROWS,), resume=resume)
-    file = folder.rows(ROWS)
-    rows = [_from_json(row) for row in file]
-    tick(len(rows))
-    done = {(row["task"], row["prompt"], row["circuit"]) for row in rows}
-    timed: list[Cost] = []
-    how: dict[str, Any] = {"batch_size": batch_size, "memory": memory}
-    for subject in subjects:
-        means = references(model, subject, batch_size)
-        for batch in measure_subject(model, subject, means, seed=seed, tick=tick, done=done, **how):
-            file.append(map(json_safe, batch))
-            rows += batch
-        timed += costs(model, subject, means, **how)
-    return _finish(folder, setup, rows, timed, seed)
+    settings = _settings(model, subjects, seed, memory)
+    with RunFolder.open(out, settings, FILES, resume=resume, overwrite=overwrite) as folder:
+        file = folder.rows(ROWS)
+        rows = [_from_json(row) for row in file]
+        tick(len(rows))
+        done = {(row["task"], row["prompt"], row["circuit"]) for row in rows}
+        timed: list[Cost] = []
+        how: dict[str, Any] = {"batch_size": batch_size, "memory": memory}
+        for subject in subjects:
+            means = references(model, subject, batch_size)
+            for batch in measure_subject(model, subject, means, seed=seed, tick=tick, done=done, **how):
+                file.append(map(json_safe, batch))
+                rows += batch
+            timed += costs(model, subject, means, **how)
+        return _finish(folder, setup, rows, timed, seed)
 
 
-def _settings(model: Model, subjects: Sequence[Subject], seed: int) -> Row:
+def _settings(model: Model, subjects: Sequence[Subject], seed: int, memory: float) -> Row:
     return {
         "model": model.name,
-        "dtype": str(model.dtype).removeprefix("torch."),
+        "fingerprint": fingerprint_of(model),
+        "dtype": str(model.transformer.unembed.dtype).removeprefix("torch."),
         "seed": seed,
+        "memory": memory,
         "subjects": [
             {
                 "task": subject.task.name,
@@ -77,8 +87,7 @@ def _settings(model: Model, subjects: Sequence[Subject], seed: int) -> Row:
 
 
 def _hash(pairs: Sequence[Any]) -> str:
-    text = json.dumps([vars(pair) for pair in pairs])
-    return hashlib.sha256(text.encode()).hexdigest()
+    return digest([vars(pair) for pair in pairs])
 
 
 def _finish(folder: RunFolder, setup: Mapping[str, Any], rows: Sequence[Row], timed: Sequence[Cost], seed: int) -> str:
@@ -107,8 +116,7 @@ def _finish(folder: RunFolder, setup: Mapping[str, Any], rows: Sequence[Row], ti
     folder.write("track.json", json.dumps(document, allow_nan=False, indent=1) + "\n")
     text = page(setup, rows, prompts, circuits, timed)
     folder.write("track.md", text)
-    with whole_file(folder.path / "track.png") as path:
-        save(tracking_figure(rows, prompts), path)
+    save(tracking_figure(rows, prompts), folder.path / "track.png")
     return text
 
 

@@ -29,7 +29,7 @@ SCORES = CHEAP + EXPENSIVE
 DIRECTION = {name: 1.0 if name in EXPENSIVE else -1.0 for name in SCORES}
 """1 if a higher score means more coherent, -1 if a lower one does."""
 
-_PROBES = {"mode": "fast", "node_probes": 4, "macro_probes": 8}  # the fewest that the paper's fast mode allows
+_PROBES = {"mode": "fast", "node_probes": 4, "macro_probes": 8}
 
 
 class Scorer:

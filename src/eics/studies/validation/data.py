@@ -1,4 +1,4 @@
-"""Labelled prompts from JSON lines.
+"""Labelled prompts from files and from Python.
 
     {"prompt": "The capital of France is", "answer": " Paris", "id": "fr", "relation": "capital"}
     {"tokens": [1, 2, 3], "label": true}
@@ -8,15 +8,16 @@
 Every other field that holds text or a whole number can be used to group prompts.
 """
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from eics.errors import OptionError, PromptError
-from eics.models.prompts import Prompt, as_prompts, read_lines
+from eics.models.prompt_files import read_items
+from eics.models.prompt_values import prompt_items
+from eics.models.prompts import Prompt, as_prompt
 
 Answer = str | int
 _RIGHT = ("correct", "right", "known", "coherent")
@@ -38,12 +39,24 @@ class Labelled:
         return self.prompt.id
 
 
-def read_labelled(data: str | Path | Iterable[Any]) -> list[Labelled]:
-    """Labelled prompts from a file, or from objects like its lines; refuses unlabelled prompts and repeated ids."""
-    source = f" in {str(data)!r}" if isinstance(data, str | Path) else ""
+def read_labelled(data: str | Path | Iterable[Any], **chosen: Any) -> list[Labelled]:
+    """Labelled prompts from a file, or from objects like its lines; refuses unlabelled prompts and repeated ids.
+
+    `chosen` is for files: their `column`, `limit`, `shuffle` and `seed`, as `eics.read_prompts` takes them.
+    """
+    if isinstance(data, str | Path):
+        return read_labelled_files([data], **chosen)
     prompts = list(_parse_all(data))
     if not prompts:
-        raise OptionError(f"The data must have at least one prompt. Got none{source}.")
+        raise OptionError("The data must have at least one prompt. Got none.")
+    _check(prompts, "")
+    return prompts
+
+
+def read_labelled_files(paths: Sequence[str | Path], **chosen: Any) -> list[Labelled]:
+    """Labelled prompts from several files."""
+    source = f" in {', '.join(repr(str(path)) for path in paths)}"
+    prompts = read_items(paths, _parse, **chosen)
     _check(prompts, source)
     return prompts
 
@@ -60,26 +73,21 @@ def group_values(prompts: Sequence[Labelled], key: str) -> list[str]:
     return [prompt.groups[key] for prompt in prompts]
 
 
-def _parse_all(data: str | Path | Iterable[Any]) -> Iterator[Labelled]:
-    is_file = isinstance(data, str | Path)
-    lines = read_lines(data, "prompts", "data") if isinstance(data, str | Path) else enumerate(data, start=1)
-    for number, item in lines:
+def _parse_all(data: Iterable[Any]) -> Iterator[Labelled]:
+    for number, item in enumerate(prompt_items(data)[0]):
         try:
-            yield _parse(json.loads(item) if is_file else item, number - 1)
-        except (json.JSONDecodeError, RecursionError, PromptError) as error:
-            where = f"Line {number} of {str(data)!r}" if is_file else f"Item {number - 1} of the data"
-            raise OptionError(f"{where} must be a labelled prompt: {error}") from None
+            yield _parse(item, number)
+        except PromptError as error:
+            raise OptionError(f"Item {number} of the data must be a labelled prompt: {error}.") from None
 
 
-def _parse(item: Any, number: int) -> Labelled:
+def _parse(item: Any, default_id: str | int, column: str | None = None) -> Labelled:
     if isinstance(item, Labelled):
         return item
-    if not isinstance(item, dict):
+    if not isinstance(item, Mapping):
         raise PromptError(f"it must be an object with 'prompt' or 'tokens', and 'answer' or 'label'; got {item!r}")
-    bare = {name: item[name] for name in ("prompt", "tokens", "id") if name in item}
-    [prompt] = as_prompts([bare], [number])
-    if isinstance(prompt.id, bool) or not isinstance(prompt.id, str | int):
-        raise PromptError(f"an id must be text or a whole number; got {prompt.id!r}")
+    bare = {name: value for name, value in item.items() if name not in ("answer", "label")}
+    prompt = as_prompt(bare, default_id, column)
     groups = {
         name: str(value) for name, value in item.items() if name not in _RESERVED and isinstance(value, str | int)
     }
@@ -116,4 +124,4 @@ def _check(prompts: Sequence[Labelled], source: str) -> None:
         )
     [(id, count)] = Counter(prompt.id for prompt in prompts).most_common(1)
     if count > 1:
-        raise OptionError(f"Every prompt must have its own id. Got {id!r} twice{source}.")
+        raise OptionError(f"Every prompt must have an id of its own. Got {id!r} twice{source}.")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from eics.errors import PromptError
 from eics.models.base import Model
-from eics.models.prompts import token_texts, tokenize
+from eics.models.prompts import encode, token_texts, tokenize
 from eics.studies.validation.data import Labelled
 
 FUNCTION_WORDS = frozenset(
@@ -88,7 +88,8 @@ def _tokenizations(model: Model, item: Labelled, answer: str) -> Iterator[list[i
         text = "".join(token_texts(model, before[-1:]) or [""])
     needs_space = text[-1:].isalnum()
     if item.prompt.text is not None:
-        whole = _encode(model, text + (f" {word}" if needs_space else answer), special=True)
+        special = item.prompt.tokens is None  # a chat's text has its special tokens already
+        whole = _encode(model, text + (f" {word}" if needs_space else answer), special=special)
         if whole[: len(before)] == before and len(whole) > len(before):
             yield whole[len(before) :]
     variants = [f" {word}"] if needs_space else [answer, f" {word}", word]
@@ -98,7 +99,7 @@ def _tokenizations(model: Model, item: Labelled, answer: str) -> Iterator[list[i
 def _encode(model: Model, text: str, *, special: bool) -> list[int]:
     if model.tokenizer is None:
         raise PromptError("the model has no tokenizer: give the answer as a token id")
-    return list(model.tokenizer(text, add_special_tokens=special)["input_ids"])
+    return encode(model, text, add_special_tokens=special)
 
 
 def _is_blank(model: Model, token: int) -> bool:

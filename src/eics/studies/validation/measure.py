@@ -77,6 +77,7 @@ def _row(id: str | int, paper: Score, well_posed: Score) -> Row:
         "emergence_ratio": well_posed.emergence_ratio,
         **_numbers(paper, "paper"),
         **_numbers(well_posed, "well_posed"),
+        **paper.diagnostics["from_pass"],
         **well_posed.diagnostics["from_pass"],
     }
 
@@ -101,11 +102,22 @@ def _from_pass(
     how: Measuring, state: ForwardState, prompts: Sequence[Prompt], linearized: LinearizedCircuit, options: Options
 ) -> list[Row]:
     """What else is measured in the same pass: baselines, norms, the propagated residual and conformal set sizes."""
-    if options.linearization != "frozen":  # once per pass, not once per preset
-        return [{}] * len(prompts)
+    if options.linearization == "frozen":
+        columns = {"propagated": sheaf_term(linearized.engine(), residual="propagated", metric="relative").c_sh}
+    else:  # with the whole circuit: what looks at activations alone knows no edge that carries nothing
+        columns = _baselines(how, state, prompts, linearized)
+    return [
+        {"from_pass": {n: c[row].double().tolist() if c[row].isfinite().all() else None for n, c in columns.items()}}
+        for row in range(len(prompts))
+    ]
+
+
+def _baselines(
+    how: Measuring, state: ForwardState, prompts: Sequence[Prompt], linearized: LinearizedCircuit
+) -> dict[str, Tensor]:
+    """What needs activations and logits alone."""
     last = at_answer(linearized, state.answer)
     columns = _norms(linearized, last)
-    columns["propagated"] = sheaf_term(linearized.engine(), residual="propagated", metric="relative").c_sh
     with suppress(CircuitError):  # without an edge between stalks of one length, the report says so
         columns["eac"] = EdgeActivationCorrelation().measure(linearized)
     if how.ear is not None:
@@ -113,10 +125,7 @@ def _from_pass(
     if how.conformal is not None and state.logits is not None:
         sizes = set_sizes(state.logits.double().softmax(dim=1), how.conformal)
         columns |= dict(zip(("conformal_lac", "conformal_aps"), sizes, strict=True))
-    return [
-        {"from_pass": {n: c[row].double().tolist() if c[row].isfinite().all() else None for n, c in columns.items()}}
-        for row in range(len(prompts))
-    ]
+    return columns
 
 
 def _norms(linearized: LinearizedCircuit, last: LinearizedCircuit) -> dict[str, Tensor]:

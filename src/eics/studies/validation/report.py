@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from eics.data.files import write_text
 from eics.reporting.plots import COLOURS, save
 from eics.studies.statistics import Interval, Numbers
 from eics.studies.validation.analysis import Validation
@@ -30,12 +31,12 @@ Block = tuple[str, Any]
 
 def write(validation: Validation, folder: Path) -> None:
     """Writes `results.json`, `roc.svg`, `distributions.svg`, `report.md` and `report.html`."""
-    (folder / "results.json").write_text(json.dumps(validation.to_record(), indent=1) + "\n", encoding="utf-8")
+    write_text(folder / "results.json", json.dumps(validation.to_record(), indent=1) + "\n")
     save(roc(validation), folder / "roc.svg")
     save(distributions(validation), folder / "distributions.svg")
     content = [(kind, block if isinstance(block, str) else list(block)) for kind, block in blocks(validation)]
-    (folder / "report.md").write_text(as_markdown(content), encoding="utf-8")
-    (folder / "report.html").write_text(as_html(content, folder), encoding="utf-8")
+    write_text(folder / "report.md", as_markdown(content))
+    write_text(folder / "report.html", as_html(content, folder))
 
 
 def blocks(validation: Validation) -> Iterator[Block]:
@@ -103,10 +104,10 @@ def _setup(validation: Validation) -> Iterator[tuple[str, str]]:
 
 def _decided(validation: Validation) -> Iterator[str]:
     drawn = "whole groups" if validation.columns.clustered else "prompts within each label"
-    alpha, is_fast = validation.columns.alpha, validation.settings["mode"] == "fast"
+    alpha, is_limit = validation.columns.alpha, validation.settings["mode"] == "limit"
     yield (
         "Decided on the development split alone: the direction of every score, thresholds (best F1; Youden's J), alpha "
-        f"({alpha:.3g}, of 17 from 1e-4 to 1e4{', which mode fast cannot distinguish' if is_fast else ''}), "
+        f"({alpha:.3g}, of 17 from 1e-4 to 1e4{', which mode limit cannot distinguish' if is_limit else ''}), "
         f"isotonic calibration, conformal quantiles (coverage {validation.settings['coverage']:g}), EAR's maps, and "
         "every fitted baseline (out of fold on development itself)."
     )

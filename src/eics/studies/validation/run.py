@@ -3,8 +3,6 @@
 The stages append to `answers.jsonl` and `measured.jsonl`; once both are complete, their rows become `scores.parquet`.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -16,8 +14,10 @@ import numpy as np
 
 from eics.circuits.graph import Circuit
 from eics.errors import OptionError
+from eics.models.out_of_memory import memory_explained
+from eics.scoring.job import fingerprint_of
 from eics.scoring.options import CHOICES
-from eics.studies.run_folder import Row, RowFile, RunFolder
+from eics.studies.run_folder import Row, RowFile, RunFolder, digest
 from eics.studies.validation.analysis import LEAST_RESAMPLES, Validation, analyse
 from eics.studies.validation.answers import Answering, answer_rows
 from eics.studies.validation.conformal import Conformal, calibrate
@@ -30,6 +30,8 @@ from eics.studies.validation.table import read_table, write_table
 Progress = Callable[[str, int], AbstractContextManager[Callable[..., None]]]
 
 ANSWERS, MEASURED, TABLE = "answers.jsonl", "measured.jsonl", "scores.parquet"
+FILES = (ANSWERS, MEASURED, TABLE, "results.json", "roc.svg", "distributions.svg", "report.md", "report.html")
+"""What a run writes, besides its settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +46,7 @@ class Protocol:
         group: put whole groups of this field on one side of the split, and resample whole groups.
         dev_share: share of the prompts that form the development split.
         coverage: coverage of the conformal sets.
-        mode: how EI terms are computed; `fast` has no alpha to choose.
+        mode: how EI terms are computed; in `limit` there is no alpha to choose.
         seed: for matching, split, folds, probes and resamples.
     """
 
@@ -70,6 +72,7 @@ class Protocol:
                 raise OptionError.of(name, f"a whole number >= {least}", getattr(self, name))
 
 
+@memory_explained
 def validate(
     model: Any,
     circuit: Circuit,
@@ -81,6 +84,7 @@ def validate(
     batch_size: int = 8,
     memory: float = 64.0,
     resume: bool = False,
+    overwrite: bool = False,
     progress: Progress | None = None,
     **protocol: Any,
 ) -> Validation:
@@ -95,7 +99,7 @@ def validate(
         resamples: number of bootstrap resamples.
         batch_size: prompts per forward pass.
         memory: megabytes that one temporary block may take.
-        resume: continue an interrupted run in `out`.
+        resume: continue the run in `out`. overwrite: replace it.
         progress: given a stage and its number of steps, a context manager that yields a function to advance it.
         **protocol: the fields of `Protocol`.
 
@@ -113,21 +117,21 @@ def validate(
             group_values(prompts, field)
     adapted = adapt(model)
     adapted.check_circuit(circuit)
+    circuit.carrying("frozen")  # refuses a circuit of which nothing remains in the well-posed preset
     answering = Answering(adapted, chosen.match, chosen.generate, tuple(adapt(other) for other in ensemble))
     settings = _settings(chosen, answering, circuit, prompts)
     measuring = Measuring(adapted, circuit, chosen.mode, memory, chosen.seed, batch_size)
     with TemporaryDirectory(prefix="eics-") if out is None else nullcontext(out) as name:
         path = Path(name)
-        folder = RunFolder.open(path, settings, (ANSWERS, MEASURED, TABLE), resume=resume, overwrite=True)
-        table = path / TABLE
-        if not (resume and table.exists()):
-            table.unlink(missing_ok=True)
-            silent: Progress = lambda *_: nullcontext(lambda *_: None)  # noqa: E731
-            stages = _Stages(prompts, chosen, answering, measuring, progress or silent)
-            stages.run(folder.rows(ANSWERS), folder.rows(MEASURED), table)
-        validation = analyse(read_table(table), settings, chosen.group, chosen.matched, resamples=resamples)
-        if out is not None:
-            validation.write_report(path)
+        with RunFolder.open(path, settings, FILES, resume=resume, overwrite=overwrite) as folder:
+            table = path / TABLE
+            if not table.exists():
+                silent: Progress = lambda *_: nullcontext(lambda *_: None)  # noqa: E731
+                stages = _Stages(prompts, chosen, answering, measuring, progress or silent)
+                stages.run(folder.rows(ANSWERS), folder.rows(MEASURED), table)
+            validation = analyse(read_table(table), settings, chosen.group, chosen.matched, resamples=resamples)
+            if out is not None:
+                validation.write_report(path)
     return validation
 
 
@@ -206,13 +210,14 @@ def _merged(answer: Row, choice: Choice, scored: Row) -> Row:
 
 def _settings(protocol: Protocol, answering: Answering, circuit: Circuit, prompts: Sequence[Labelled]) -> Row:
     """What identifies a run: `resume` requires the same."""
-    text = json.dumps([[asdict(prompt.prompt), prompt.answers, prompt.label, prompt.groups] for prompt in prompts])
+    content = [[asdict(prompt.prompt), prompt.answers, prompt.label, prompt.groups] for prompt in prompts]
     return {
         "model": answering.model.name,
-        "dtype": str(answering.model.dtype).removeprefix("torch."),
+        "fingerprint": fingerprint_of(answering.model),
+        "dtype": str(answering.model.transformer.unembed.dtype).removeprefix("torch."),
         "ensemble": [other.name for other in answering.ensemble],
         "circuit": circuit.label(),
         "prompts": len(prompts),
-        "data_sha256": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
+        "data_sha256": digest(content),
         **asdict(protocol),
     }

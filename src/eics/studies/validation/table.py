@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from eics.data.json_text import parse_json
 from eics.errors import RecordError
 from eics.studies.run_folder import Row, whole_file
 
@@ -48,7 +49,7 @@ def read_table(path: Path) -> Iterator[Row]:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=_GROUP):
                 yield from (_from_cells(cells) for cells in batch.to_pylist())
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, TypeError, ValueError) as error:  # the last two: another program's columns
         raise RecordError(f"{str(path)!r} must be a Parquet file of scores: {error}. Start without --resume.") from None
 
 
@@ -71,4 +72,4 @@ def _to_cells(row: Row, names: list[str]) -> Row:
 
 
 def _from_cells(cells: Row) -> Row:
-    return {name: json.loads(value) if name in _JSON else value for name, value in cells.items()}
+    return {name: parse_json(value) if name in _JSON else value for name, value in cells.items()}

@@ -1,0 +1,57 @@
+"""Records as flat columns, for spreadsheets: numbers and texts, nested ones under dotted names, no lists."""
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from io import StringIO
+from typing import Any
+
+_NESTED = ("circuit", "ei_parts", "norms", "options", "stderr", "diagnostics")
+_LEFT_OUT = ("curve", "details", "tokens", "token_ids")  # lists and trees, though a record may lack them
+_ODD = ("=", "+", "-", "@", "\t", "\r", "\n")  # what makes a spreadsheet read a text as a formula
+
+
+def to_csv(records: Iterable[Mapping[str, Any]]) -> str:
+    """Records as CSV with a header; a column that a record lacks is empty there.
+
+    >>> print(to_csv([{"id": "=1+1", "eics": 0.5, "stderr": {"dei": 0.1}, "edges": [1]}, {"id": 2, "eics": None}]))
+    id,eics,stderr.dei
+    '=1+1,0.5,0.1
+    2,,
+    <BLANKLINE>
+    """
+    rows = [dict(_cells(record)) for record in records]
+    text = StringIO()
+    writer = csv.DictWriter(text, _header(rows), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _cells(record: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in record.items():
+        if not path and name in _LEFT_OUT:
+            continue
+        column = f"{path}{name}"
+        if isinstance(value, Mapping):
+            if path or name in _NESTED:
+                yield from _cells(value, f"{column}.")
+        elif not isinstance(value, list | tuple):
+            yield column, _cell(value)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(_ODD) else value
+    return json.dumps(value)  # 0.1 and true, as in the other formats
+
+
+def _header(rows: Iterable[Mapping[str, str]]) -> list[str]:
+    """Every column, those of one field side by side in the order of first appearance."""
+    fields: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for column in row:
+            fields.setdefault(column.partition(".")[0], {})[column] = None
+    return [column for columns in fields.values() for column in columns]
