@@ -7,12 +7,14 @@ the docs; prints the table of the docs.
 """
 
 import argparse
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from eics.circuits.formats.files import write_graph
 from eics.circuits.graph import Circuit
+from eics.circuits.load import load_circuit
 from eics.errors import CircuitError
 from eics.reporting.plots import save
 from eics.studies.discovery.eap import Attribution, How, attribute
@@ -30,16 +32,23 @@ CIRCUITS = {
 }
 """Model, pairs and edges of each task."""
 
+BY_HAND = {"facts-by-hand": ("smollm2", "facts-test")}
+"""Model and test of each circuit that nobody searched for: it is measured, not found."""
+
 
 def main() -> None:
     """Finds, measures and writes one circuit after another."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CIRCUITS)}  [default: all]")
+    every = [*CIRCUITS, *BY_HAND]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(every)}  [default: all]")
     parser.add_argument("--circuits", type=Path, default=Path("src/eics/data/circuits"))
     parser.add_argument("--docs", type=Path, default=Path("docs"))
     given = parser.parse_args()
     rows = []
-    for name in given.names or CIRCUITS:
+    for name in given.names or every:
+        if name in BY_HAND:
+            measure_by_hand(name, given.circuits / f"{name}.json")
+            continue
         origin, pairs, edges = CIRCUITS[name]
         model, how = load_model(origin), How()
         attribution = attribute(model, read_task(name, model, pairs), how, batch_size=16)
@@ -56,6 +65,21 @@ def main() -> None:
         save(faithfulness_figure(measured["corrupted"], f"{name}, held-out prompts"), given.docs / f"curve-{name}.png")
         rows.append(row(name, circuit, attribution, measured))
     sys.stdout.write("\n".join([HEAD, *rows, ""]))
+
+
+def measure_by_hand(name: str, file: Path) -> None:
+    """Writes the faithfulness of a circuit made by hand into its file."""
+    origin, task = BY_HAND[name]
+    model = load_model(origin)
+    circuit, test = load_circuit(file), read_task(task, model)
+    numbers = {}
+    for ablation in ("corrupted", "mean", "zero"):
+        measured = faithfulness(model, test, {name: circuit}, ablation=ablation, batch_size=16)
+        numbers[ablation] = vars(measured.points[0].faithfulness)
+    content = json.loads(file.read_text(encoding="utf-8"))
+    edges = content.pop("edges")
+    content |= {"faithfulness": {"task": test.name, **numbers}, "edges": edges}
+    file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def curve(attribution: Attribution) -> dict[str, Circuit]:

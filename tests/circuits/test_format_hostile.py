@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import struct
+import time
 import zipfile
 from pathlib import Path
 
@@ -228,3 +229,28 @@ def test_not_a_file(tmp_path):
         read_graph(tmp_path / "binary")
     with pytest.raises(CircuitError, match="No such file"):
         load_circuit(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("write", [write_pickle, write_torch])
+def test_a_pickle_that_repeats_itself_a_billion_times_is_read_once(tmp_path, write):
+    """Each list holds the one before it a thousand times: a few kilobytes on disk, an eternity to walk through."""
+    value = ["x"]
+    for _ in range(4):
+        value = [value] * 1000
+    started = time.perf_counter()
+    refused(write(tmp_path / "c", value))
+    assert time.perf_counter() - started < 5
+
+
+def test_an_oversized_view_is_found_however_deep_it_lies(tmp_path):
+    value = torch.zeros(1).expand(10**6)
+    for _ in range(6):
+        value = [value]
+    refused(write_torch(tmp_path / "c", {"x": value}), "must hold plain tensors")
+
+
+def test_a_whole_disk_is_not_searched_for_a_circuit(tmp_path, monkeypatch):
+    monkeypatch.setattr("eics.circuits.formats.files._MANY_FILES", 20)
+    for index in range(30):
+        (tmp_path / f"f{index}").touch()
+    refused(tmp_path, "over 20 files")

@@ -69,11 +69,12 @@ def mean_ablated(model, tokens, circuit, readout):
     """The affine model run on its own, node by node: an edge outside the circuit carries the mean of its source."""
     every, means = full_circuit(model), means_by_hand(model)
     frozen = TransformerRun(run(model, [tokens], every, logits=True), every, readout).linearize("frozen")
-    carrying = {(edge.source, edge.target) for edge in circuit.edges if edge.port in (None, "v")}
+    carried = circuit.carrying("frozen")
+    carrying = {(edge.source, edge.target) for edge in carried.edges}
     live = {}
     for node in every.order:
         stalk = frozen.stalks[node]
-        if node not in circuit.order or not circuit.parents[node]:
+        if node not in carried.order or not carried.parents[node]:
             live[node] = stalk.flat[0]  # a source keeps its activation; nodes outside the circuit are never read live
             continue
         read = 0.0
@@ -202,9 +203,11 @@ def test_another_model_circuit_or_option_is_refused():
     model, circuit = tiny_model("llama"), Circuit(EDGES)
     calibration = eics.calibrate(model, circuit, PROMPTS, alpha=0.3)
     assert eics.score(model, circuit, PROMPTS[0], calibration=calibration).alpha == 0.3
+    assert len(repr(calibration)) < 120
     wrong = [
         ({"metric": "relative"}, r"same metric. The file has 'euclidean', this run 'relative'"),
         ({"alpha": 2.0}, r"same alpha. The file has 0.3, this run 2.0"),
+        ({"alpha": 1.0}, r"same alpha. The file has 0.3, this run 1.0"),  # asked for, though the preset has it too
         ({"answer": -2}, r"same answer. The file has None, this run -2"),
         ({"mode": "fast"}, r"same mode"),
     ]
@@ -304,7 +307,7 @@ def test_junk_and_missing_means_are_refused(folder, tmp_path):
     [
         (["--out", "nowhere/c.json"], "must be a .safetensors or .json file in a folder that exists"),
         (["--out", "c.pt"], "must be a .safetensors or .json file"),
-        (["--prompts", "nowhere.jsonl"], "must be a readable file of JSON lines"),
+        (["--prompts", "nowhere.jsonl"], "must be a readable file"),
     ],
 )
 def test_wrong_calls_of_calibrate(folder, tmp_path, monkeypatch, change, says):

@@ -10,7 +10,8 @@ from hypothesis import assume, given
 import eics
 from eics.circuits.graph import Edge
 from eics.errors import OptionError
-from eics.models.prompts import Prompt, read_prompts
+from eics.models.prompt_files import read_prompts
+from eics.models.prompts import Prompt
 from eics.scoring.batch import score_prompts
 from eics.scoring.sheaf import sheaf_term
 from eics.transformer.adapt import adapt

@@ -92,8 +92,8 @@ def test_bad_lines_are_named(tmp_path, content, says):
 def test_bad_files(tmp_path, scores):
     with pytest.raises(RecordError, match="No such file"):
         read_records(tmp_path / "none.jsonl")
-    with pytest.raises(RecordError, match=r"ending in .jsonl or .parquet"):
-        write_records(scores, tmp_path / "scores.csv")
+    with pytest.raises(RecordError, match=r"ending in .jsonl, .parquet or .csv"):
+        write_records(scores, tmp_path / "scores.txt")
     with pytest.raises(RecordError, match="folder for the records must exist"):
         write_records(scores, tmp_path / "none" / "scores.jsonl")
     (tmp_path / "noise").write_bytes(bytes(range(128, 256)))

@@ -7,7 +7,10 @@ from typing import overload
 
 from eics.circuits.file_graph import CircuitGraph
 from eics.circuits.graph import Circuit, Edge, subcircuit
+from eics.circuits.provenance import metadata_after
 from eics.errors import CircuitError, OptionError
+
+_PRUNED = "pruned to paths from a source to a sink"
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,9 @@ def cut(
 ) -> CircuitGraph:
     """Keeps edges by score, regardless of which ones the file marks as kept. Takes exactly one of the three criteria.
 
+    The metadata says what was cut and how; what it said of the circuit before the cut no longer holds
+    (`provenance.py`).
+
     Args:
         graph: its scored edges are the candidates; an edge without a score is never kept.
         top_edges: the number of edges to keep, largest scores first; ties go to the earlier edge in the file.
@@ -54,7 +60,21 @@ def cut(
     if not kept:
         largest = max(map(size, scored))
         raise CircuitError(f"A cut must keep at least one edge. The largest score is {largest:g}: lower min_score.")
-    return _keeping(graph, kept)
+    return _keeping(graph, kept, cut_name(top_edges, share, min_score, signed))
+
+
+def cut_name(top_edges: int | None, share: float | None, min_score: float | None, signed: bool) -> str:
+    """A cut in words, for names and metadata.
+
+    >>> cut_name(50, None, None, signed=False)
+    'top 50 edges'
+    """
+    by = " by signed score" if signed else ""
+    if top_edges is not None:
+        return f"top {top_edges} edges{by}"
+    if share is not None:
+        return f"top {100 * share:.4g}% of all edges{by}"
+    return f"{'score' if signed else '|score|'} >= {min_score:g}"
 
 
 def check_cut(top_edges: int | None, share: float | None, min_score: float | None) -> None:
@@ -94,17 +114,20 @@ def prune(graph: CircuitGraph | Circuit) -> tuple[CircuitGraph | Circuit, Droppe
         )
     dropped = Dropped(len(circuit.edges) - len(edges), len(circuit.order) - len(nodes))
     if isinstance(graph, Circuit):
-        return subcircuit(edges, graph.positions, graph.scores, graph.name), dropped
-    return (_keeping(graph, edges) if dropped.edges else graph), dropped
+        name = f"{graph.name}, {_PRUNED}" if graph.name and dropped.edges else graph.name
+        return subcircuit(edges, graph.positions, graph.scores, name), dropped
+    return (_keeping(graph, edges, _PRUNED) if dropped.edges else graph), dropped
 
 
-def _keeping(graph: CircuitGraph, kept: Iterable[Edge]) -> CircuitGraph:
+def _keeping(graph: CircuitGraph, kept: Iterable[Edge], step: str) -> CircuitGraph:
     """Drops the nodes' own `in_graph` flags, which no longer hold; writers derive them from the edges."""
+    chosen = frozenset(kept)
     attributes = {
         node: {key: value for key, value in values.items() if key != "in_graph"}
         for node, values in graph.node_attributes.items()
     }
-    return replace(graph, kept=frozenset(kept), node_attributes=attributes)
+    metadata = graph.metadata if chosen == frozenset(graph.kept_edges) else metadata_after(graph, step)
+    return replace(graph, kept=chosen, node_attributes=attributes, metadata=metadata)
 
 
 def _descendants(circuit: Circuit, sources: Iterable[str]) -> set[str]:

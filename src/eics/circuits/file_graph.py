@@ -133,6 +133,11 @@ class CircuitGraph:
         kept = self.kept
         return self.edges if kept is None else tuple(edge for edge in self.edges if edge in kept)
 
+    @cached_property
+    def sha256(self) -> str | None:
+        """The hash of the circuit of the kept edges; None if nothing is kept."""
+        return self.circuit().sha256 if self.kept_edges else None
+
     def circuit(self, name: str | None = None) -> Circuit:
         """The circuit of the kept edges, under this name."""
         if not self.kept_edges:

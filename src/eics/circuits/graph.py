@@ -22,9 +22,23 @@ from numbers import Integral, Real
 from typing import Any
 
 from eics.circuits.names import PORTS, Edge, EdgeLike, Kind, Node, as_edge, check_edges, shorten, topological_order
-from eics.errors import CircuitError
+from eics.errors import CircuitError, printable
 
-__all__ = ["PORTS", "Circuit", "Edge", "EdgeLike", "Kind", "Node", "check_positions", "check_scores", "subcircuit"]
+HELD_PORTS = ("q", "k")
+"""The ports of a head whose edges carry nothing while its attention pattern is held."""
+
+__all__ = [
+    "HELD_PORTS",
+    "PORTS",
+    "Circuit",
+    "Edge",
+    "EdgeLike",
+    "Kind",
+    "Node",
+    "check_positions",
+    "check_scores",
+    "subcircuit",
+]
 
 
 class Circuit:
@@ -46,6 +60,8 @@ class Circuit:
         scores: Mapping[Edge, float] | None = None,
     ) -> None:
         self.name = name
+        if isinstance(edges, str) or not isinstance(edges, Iterable):
+            raise CircuitError(f"A circuit must be made from a list of edges. Got {edges!r}.")
         self.edges: tuple[Edge, ...] = tuple(as_edge(edge) for edge in edges)
         if not self.edges:
             raise CircuitError("A circuit must have at least one edge. Got none: check the file or the cut.")
@@ -118,6 +134,29 @@ class Circuit:
                 frontier.extend(edge.source for edge in self.parents[node])
         return frozenset(reached)
 
+    def carrying(self, linearization: str) -> "Circuit":
+        """The circuit of the edges that carry something under this linearization.
+
+        Under `frozen` attention patterns are held, so `<q>` and `<k>` edges carry nothing, and the circuit is the given
+        one without them: a node that loses its last parent is a source, and a node without any edge is gone.
+
+        >>> circuit = Circuit(["input->m0", "m0->a1.h0<q>", "a1.h0->logits", "input->logits"])
+        >>> circuit.carrying("frozen")
+        Circuit(4 nodes, 3 edges, sources: input, a1.h0, sinks: m0, logits)
+        """
+        return self._with_held_patterns if linearization == "frozen" else self
+
+    @cached_property
+    def _with_held_patterns(self) -> "Circuit":
+        kept = [edge for edge in self.edges if edge.port not in HELD_PORTS]
+        if not kept:
+            count = f"All {len(self.edges)} edges enter" if len(self.edges) > 1 else "The only edge enters"
+            raise CircuitError(
+                f"At least one edge must carry something under linearization 'frozen'. {count} through <q> or <k>, "
+                "which it holds constant: use 'jacobian'."
+            )
+        return self if len(kept) == len(self.edges) else subcircuit(kept, self.positions, self.scores, self.name)
+
     def _group(self, by_target: bool) -> dict[str, tuple[Edge, ...]]:
         grouped: dict[str, list[Edge]] = {node: [] for node in self.order}
         for edge in self.edges:
@@ -134,8 +173,17 @@ class Circuit:
 
     def __repr__(self) -> str:
         return (
-            f"Circuit({len(self.order)} nodes, {len(self.edges)} edges, "
-            f"sources: {shorten(self.sources, 6)}, sinks: {shorten(self.sinks, 6)})"
+            f"Circuit({len(self.order)} nodes, {len(self.edges)} edge{'s' if len(self.edges) > 1 else ''}, "
+            f"sources: {printable(shorten(self.sources, 6))}, sinks: {printable(shorten(self.sinks, 6))})"
+        )
+
+
+def check_kind(circuit: object) -> None:
+    """Refuses what is no circuit, such as the name of one."""
+    if not isinstance(circuit, Circuit):
+        raise CircuitError(
+            f"The circuit must be an eics.Circuit. Got {type(circuit).__name__} {circuit!r:.60}: use eics.load_circuit "
+            "for a file or a bundled circuit, eics.Circuit for a list of edges."
         )
 
 

@@ -4,10 +4,11 @@ import logging
 from importlib.resources import as_file
 from pathlib import Path
 
+from eics.circuits.cuts import cut_name
 from eics.circuits.formats import CircuitGraph, cut, prune, read_graph, write_graph
 from eics.circuits.graph import Circuit
 from eics.data.bundled import bundled, bundled_file
-from eics.errors import CircuitError
+from eics.errors import CircuitError, as_path, did_you_mean
 
 _LOG = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ def load_circuit(
 
     Without a cut the circuit is what the file marks as kept, or all its edges if it marks none. A cut (exactly one of
     `top_edges`, `share` and `min_score`) chooses among all scored edges of the file, marked or not; then edges on no
-    path from a source to a sink are dropped, and their number is logged.
+    path from a source to a sink are dropped, and their number is logged. The name of a cut circuit says how it was cut.
 
     >>> load_circuit("facts-by-hand").sinks
     ('logits',)
@@ -34,21 +35,32 @@ def load_circuit(
         _LOG.info("%s", note)
     if top_edges is share is min_score is None:
         return graph.circuit(str(path))
+    whole = frozenset(graph.kept_edges)
     graph = cut(graph, top_edges=top_edges, share=share, min_score=min_score, signed=signed)
-    pruned, dropped = prune(graph.circuit(str(path)))
+    how = "" if graph.kept == whole else f", {cut_name(top_edges, share, min_score, signed)}"
+    pruned, dropped = prune(graph.circuit(f"{path}{how}"))
     _LOG.info("%s", dropped)
     return pruned
 
 
 def load_graph(path: str | Path) -> CircuitGraph:
     """Everything that a circuit file says; `path` may be the name of a bundled circuit."""
+    as_path(path, "circuit's file or name", CircuitError)
     bundle = bundled_file("circuits", str(path), ".json")
     if bundle is not None:
         with as_file(bundle) as file:
             return read_graph(file)
-    if not Path(path).exists():
-        names = ", ".join(bundled_circuits())
-        raise CircuitError(f"The circuit must be a readable file, or one of {names}. Got {str(path)!r}: No such file.")
+    try:
+        exists = Path(path).exists()
+    except (OSError, ValueError) as error:  # a name that is too long, a null byte, a folder without permission
+        reason = getattr(error, "strerror", None) or error
+        raise CircuitError(f"The circuit must be a readable file. Got {str(path)[:80]!r}: {reason}.") from None
+    if not exists:
+        names = bundled_circuits()
+        hint = did_you_mean(path, names)
+        raise CircuitError(
+            f"The circuit must be a readable file, or one of {', '.join(names)}. Got {str(path)!r}: No such file.{hint}"
+        )
     return read_graph(path)
 
 

@@ -103,6 +103,8 @@ def as_edge(edge: EdgeLike) -> Edge:
     if isinstance(edge, Edge):
         return edge
     if isinstance(edge, tuple | list) and len(edge) in (2, 3):
+        if not all(isinstance(name, str) for name in edge[:2]) or not isinstance(edge[-1], str | None):
+            raise CircuitError(f"An edge must be text, or the names of two nodes and perhaps a port. Got {edge!r}.")
         return Edge(*edge)
     return Edge.parse(edge)  # type: ignore[arg-type]  # anything else is refused there
 

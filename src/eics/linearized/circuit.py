@@ -181,12 +181,13 @@ class LinearizedCircuit:
     """A circuit with its activations and maps: all that the score needs.
 
     Attributes:
-        circuit: the graph.
+        circuit: the graph of the edges that carry something (`Circuit.carrying`): the given one without those that
+            the linearization holds constant.
         stalks: one for each node.
-        entries: for each node with parents, its entries. An edge in no entry carries nothing (under `frozen` the
-            pattern is held, so `<q>` and `<k>` edges carry nothing) and is left out of every term.
+        entries: for each node with parents, its entries; every edge is in one.
         linearization: `jacobian` or `frozen`.
         make_engine: which engine sweeps over these maps.
+        edges_left_out: how many edges of the given circuit carry nothing under this linearization.
     """
 
     circuit: Circuit
@@ -194,6 +195,7 @@ class LinearizedCircuit:
     entries: Mapping[str, tuple[Entry, ...]]
     linearization: str
     make_engine: "Callable[[LinearizedCircuit], Engine]"
+    edges_left_out: int = 0
 
     def engine(self) -> "Engine":
         """A new engine over these maps. Whatever it caches ends with it."""
@@ -216,22 +218,17 @@ class LinearizedCircuit:
 
     @property
     def edges(self) -> tuple[Edge, ...]:
-        """The edges that carry something, node by node in topological order."""
+        """The edges, node by node in topological order."""
         return tuple(edge for node in self.circuit.inner for entry in self.entries[node] for edge in entry.edges)
-
-    @property
-    def edges_left_out(self) -> int:
-        """How many edges carry nothing under this linearization."""
-        return len(self.circuit.edges) - len(self.edges)
 
     def edge_map(self, edge: Edge) -> LinearOperator:
         """rho_{u->v}: the entry's map on what this parent may write."""
-        for entry in self.entries[edge.target]:
+        for entry in self.entries.get(edge.target, ()):
             if edge in entry.edges:
                 source = self.stalks[edge.source]
                 alike = source.mask is None or (entry.mask is not None and torch.equal(source.mask, entry.mask))
                 return entry.operator if alike else columns_scaled(entry.operator, source.weights)
-        raise KeyError(f"edge {edge} carries nothing under linearization {self.linearization!r}")
+        raise KeyError(f"edge {edge} is not in the circuit under linearization {self.linearization!r}")
 
     def with_operators(self, change: Callable[[LinearOperator], LinearOperator]) -> "LinearizedCircuit":
         """The same circuit with every entry's operator changed."""

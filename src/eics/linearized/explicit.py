@@ -7,7 +7,7 @@ as the brute-force twin of the transformer code.
 >>> rng = np.random.default_rng(0)
 >>> W, a = rng.normal(size=(3, 4)), rng.normal(size=4)
 >>> LinearCircuit(maps={"x->y": W}, activations={"x": a, "y": W @ a})
-LinearCircuit(2 nodes, 1 edges, sources: x, sinks: y; 1 prompt)
+LinearCircuit(2 nodes, 1 edge, sources: x, sinks: y; 1 prompt)
 """
 
 from collections.abc import Mapping, Sequence
@@ -84,16 +84,17 @@ class LinearCircuit:
         return stalk if self.batched else stalk.squeeze(0)
 
     def linearize(self, linearization: str) -> LinearizedCircuit:
-        """Each edge is an entry of its own. Under `frozen`, `<q>` and `<k>` edges carry nothing."""
-        frozen = linearization == "frozen"
-        entries: dict[str, tuple[Entry, ...]] = {}
-        for node in self.circuit.inner:
-            carrying = [e for e in self.circuit.parents[node] if not (frozen and e.port in ("q", "k"))]
-            entries[node] = tuple(
-                Entry(Dense(self.maps[edge]), (edge,), self.activations[edge.source]) for edge in carrying
+        """Each edge is an entry of its own; edges that carry nothing under this linearization are left out."""
+        circuit = self.circuit.carrying(linearization)
+        entries = {
+            node: tuple(
+                Entry(Dense(self.maps[edge]), (edge,), self.activations[edge.source]) for edge in circuit.parents[node]
             )
-        stalks = {node: self._stalk(node, frozen) for node in self.circuit.order}
-        return LinearizedCircuit(self.circuit, stalks, entries, linearization, PlainEngine)
+            for node in circuit.inner
+        }
+        stalks = {node: self._stalk(node, linearization == "frozen") for node in circuit.order}
+        left_out = len(self.circuit.edges) - len(circuit.edges)
+        return LinearizedCircuit(circuit, stalks, entries, linearization, PlainEngine, left_out)
 
     def _stalk(self, node: str, frozen: bool) -> Stalk:
         activation = self.activations[node]

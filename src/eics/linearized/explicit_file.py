@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from eics.data.files import nameable, write_bytes
+from eics.data.json_text import parse_json
 from eics.errors import CircuitError
 from eics.linearized.explicit import LinearCircuit
 
@@ -20,8 +22,8 @@ VERSION = "1"
 
 
 def save_linear(circuit: LinearCircuit, path: str | Path) -> None:
-    """Writes an explicit circuit, in its working precision."""
-    from safetensors.torch import save_file
+    """Writes an explicit circuit, in its working precision; the file appears whole, in place of an earlier one."""
+    from safetensors.torch import save
 
     tensors = {f"map:{edge}": matrix for edge, matrix in circuit.maps.items()}
     tensors |= {f"activation:{node}": circuit.as_given(node, a) for node, a in circuit.activations.items()}
@@ -33,17 +35,17 @@ def save_linear(circuit: LinearCircuit, path: str | Path) -> None:
         "batched": json.dumps(circuit.batched),
         "positions": json.dumps(circuit.circuit.positions),
     }
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata=metadata)
+    write_bytes(path, save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata=metadata))
 
 
 def load_linear(path: str | Path) -> LinearCircuit:
     """Reads an explicit circuit; anything else is refused with what is wrong."""
-    metadata, tensors = _read(Path(path))
+    metadata, tensors = _read(nameable(path))
     if metadata.get("format") != FORMAT or metadata.get("version") != VERSION:
         came = f"format {metadata.get('format')!r}, version {metadata.get('version')!r}"
         raise CircuitError(f"{str(path)!r} must have format {FORMAT!r}, version {VERSION!r}. Got {came}.")
     try:
-        edges, batched, positions = (json.loads(metadata[name]) for name in ("edges", "batched", "positions"))
+        edges, batched, positions = (parse_json(metadata[name]) for name in ("edges", "batched", "positions"))
         maps = {edge: tensors.pop(f"map:{edge}") for edge in edges}
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise CircuitError(f"{str(path)!r} must name its edges and hold a map for each. Trouble at {error}.") from None

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from eics.circuits.graph import Circuit
+from eics.circuits.graph import Circuit, check_kind
 from eics.errors import OptionError
 from eics.linearized.explicit import LinearCircuit
-from eics.models.prompts import as_prompts, is_single
+from eics.models.out_of_memory import memory_explained
+from eics.models.prompts import single_or_many
 from eics.scoring.batch import score_explicit, score_prompts
 from eics.scoring.calibration.file import as_calibration
 from eics.scoring.options import PAPER, Options, resolve
@@ -14,6 +15,7 @@ from eics.scoring.result import Score, Scores
 from eics.transformer.adapt import adapt
 
 
+@memory_explained
 def score(
     model: Any,
     circuit: Circuit | None = None,
@@ -26,6 +28,8 @@ def score(
     batch_size: int = 8,
     interventions: Any = None,
     calibration: Any = None,
+    against_random: int = 0,
+    details: bool = False,
     **options: Any,
 ) -> Score | Scores:
     """Scores a circuit of a model on a prompt, or on each prompt of a list; or an explicit circuit.
@@ -34,7 +38,9 @@ def score(
         model: from `eics.load_model` or `eics.adapt`, or a loaded transformers model; or, alone, a `LinearCircuit`,
             which brings its activations along.
         circuit: the heads and MLPs, and the edges between them.
-        prompts: a string or a list of token ids gives one result; a list of prompts gives a list of results.
+        prompts: text, token ids (a list, or a 1-d tensor or array), an `eics.Prompt` or an object with `prompt` or
+            `tokens` gives one result. A list, iterator, `Series` or array of those gives a list of results, and so
+            does a tokenizer's output with a row per prompt. What could mean several things is refused.
         preset: `eics.PAPER`, `eics.WELL_POSED`, their names, or any `Options`.
         ids: names for the prompts; numbers from 0 by default.
         answer: position of the answer, counted from the end if negative; the last token by default.
@@ -45,6 +51,10 @@ def score(
         calibration: an `eics.Calibration` of the same model, circuit and options, or its file. Its alpha is used,
             results get a `percentile`, and under `residual="propagated"` its means stand in for everything outside
             the circuit.
+        against_random: how many random circuits of the same size to score on the same prompts, as many scores more;
+            `diagnostics["against_random"]` says what they give.
+        details: whether results get their `details`: shares by token position, the heads' attention patterns, and the
+            top tokens of each write. Needs a model.
         **options: changes to the preset, by the names of `eics.Options`.
 
     Two aligned branches carry 1/2 log(1 + 4) in each direction together, and 1/2 log(1 + 1) each on their own:
@@ -56,7 +66,7 @@ def score(
     ...     activations={"x": [1, 0], "b1": [1, 0], "b2": [1, 0], "y": [2, 0]},
     ... )
     >>> eics.score(circuit, parts="branches")
-    Score(id=0, eics=0.100617, c_sh=0.377964, dei_norm=0.138647, dei=0.223144 nats, ok)
+    Score(0, ok: eics=0.101, c_sh=0.378, dei_norm=0.139, dei=0.223 nats, alpha=1)
     """
     chosen = resolve(preset, options)
     if circuit is None:
@@ -66,13 +76,18 @@ def score(
             raise OptionError.of("interventions", "given with a model: an explicit circuit runs nothing", interventions)
         if calibration is not None:
             raise OptionError("A calibration belongs to a model: an explicit circuit has no prompts to calibrate on.")
+        if against_random:
+            raise OptionError.of("against_random", "0 without a model to draw random circuits from", against_random)
+        if details:
+            raise OptionError("Details need a model: an explicit circuit has no tokens, heads or vocabulary.")
         scores = score_explicit(model, chosen, ids)
         return scores if model.batched else scores[0]
-    single = is_single(prompts)
-    listed = as_prompts([prompts] if single else prompts, ids)
+    check_kind(circuit)
+    listed, single = single_or_many(prompts, ids)
     adapted, means = adapt(model), None
     if calibration is not None:
         calibration = as_calibration(calibration)
+        calibration.check_alpha(options.get("alpha"))
         chosen = calibration.fit(chosen, adapted.name, circuit.label(), answer, tokens)
         means = calibration.means
     rows = score_prompts(
@@ -85,6 +100,8 @@ def score(
         batch_size=batch_size,
         interventions=interventions,
         means=means,
+        against_random=against_random,
+        details=details,
     )
     scores = Scores(score if calibration is None else calibration.place(score) for (score,) in rows)
     return scores[0] if single else scores

@@ -1,16 +1,18 @@
 """From the numbers of a batch to one result for each prompt: score, terms, diagnostics, status and reason."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from eics.models.prompts import token_texts
+from eics.models.prompts import token_texts, token_warnings
 from eics.scoring.alpha import Curve
+from eics.scoring.cautions import ratio_warnings
 from eics.scoring.computed import Computed, ConfigurationResult
 from eics.scoring.formula import discounted
 from eics.scoring.job import Job, TokenizedPrompt
+from eics.scoring.numbers import number
 from eics.scoring.options import Options
 from eics.scoring.result import EdgeTerms, NodeTerm, Score, Scores, failed
 from eics.transformer.forward import ForwardState
@@ -31,20 +33,35 @@ def assemble(
     for index, item in enumerate(items):
         interventions = state.applied.records[index] if state.applied.records else []
         tokens = token_texts(job.model, item.tokens)
-        metadata.append(job.provenance(item.prompt) | {"tokens": tokens, "interventions": interventions})
+        of_prompt = {"tokens": tokens, "token_ids": list(item.tokens), "interventions": interventions}
+        warnings = token_warnings(job.model, item.tokens)
+        metadata.append(job.provenance(item.prompt) | of_prompt | {"warnings": warnings})
     columns = []
     for options, result in zip(job.configurations, results, strict=True):
         if isinstance(result.computed, str):
-            columns.append([job.failure(items[0].prompt, result.computed, options, metadata[0])])
+            pairs = zip(items, metadata, strict=True)
+            columns.append([job.failure(item.prompt, result.computed, options, own) for item, own in pairs])
             continue
         of_the_pass = {"readout": options.readout, "forward_passes": state.forward_passes}
-        scores = scores_of(result.computed, [item.prompt.id for item in items], metadata, of_the_pass)
+        own = [
+            entry | {"options": job.requested(item.prompt, options)}
+            for item, entry in zip(items, metadata, strict=True)
+        ]
+        ids = [item.prompt.id for item in items]
+        scores = scores_of(result.computed, ids, own, of_the_pass, token_text=job.model.token_text)
+        if result.details is not None:
+            scores = _with_details(scores, result.details)
         columns.append(scores if result.extra is None else _with_diagnostics(scores, result.extra))
     rows = {item.row: Scores(row) for item, row in zip(items, zip(*columns, strict=True), strict=True)}
     for index in nonfinite:
         reason = "the model's activations are not finite on this prompt"
-        rows[items[index].row] = job.failures(items[index].prompt, reason)
+        rows[items[index].row] = job.failures(items[index].prompt, reason, metadata[index])
     return rows
+
+
+def _with_details(scores: Scores, details: Sequence[dict[str, Any]]) -> Scores:
+    pairs = zip(scores, details, strict=True)
+    return Scores(score if score.status == "failed" else replace(score, details=more) for score, more in pairs)
 
 
 def _with_diagnostics(scores: Scores, extra: Sequence[dict[str, Any]]) -> list[Score]:
@@ -56,9 +73,10 @@ def scores_of(
     ids: Sequence[str | int],
     metadata: Sequence[Mapping[str, Any]] | None = None,
     of_the_pass: Mapping[str, Any] | None = None,
+    token_text: Callable[[int], str | None] = lambda _: None,
 ) -> Scores:
     """One `Score` for each prompt, with its metadata; fields `of_the_pass` are missing from a failed one."""
-    batch = _Batch(computed)
+    batch = _Batch(computed, token_text)
     metadata = [{}] * len(ids) if metadata is None else metadata
     return Scores(_score(batch, index, id, metadata[index], of_the_pass or {}) for index, id in enumerate(ids))
 
@@ -66,8 +84,8 @@ def scores_of(
 class _Batch:
     """The numbers of a batch as lists by prompt, copied from the device together."""
 
-    def __init__(self, computed: Computed) -> None:
-        self.computed = computed
+    def __init__(self, computed: Computed, token_text: Callable[[int], str | None]) -> None:
+        self.computed, self.token_text = computed, token_text
         self.numbers: dict[str, Any] = computed.packed.fetch()
 
     def __getitem__(self, name: str) -> Any:
@@ -105,9 +123,11 @@ def _score(
         node_positions={node: list(kept) for node, kept in computed.node_positions.items()},
         stderr=_errors(batch, index) if computed.sampled else {},
         diagnostics=_diagnostics(batch, index) | computed.laplacians[index],
+        predictions=_predictions(batch, index),
         curve=None if computed.curve is None else _curve(computed.curve, index),
+        warnings=[*metadata.get("warnings", ()), *ratio_warnings(numbers)],
         **computed.used,
-        **metadata,
+        **{name: value for name, value in metadata.items() if name != "warnings"},
         **of_the_pass,
     )
 
@@ -130,7 +150,8 @@ def _status(numbers: dict[str, Any], options: Options, silent: list[str]) -> tup
         return status, f"no part carries anything, so there is no ratio: {unitless or 'every map'} is zero"
     if clipped:
         return status, (
-            f"dEI = {dei:.6g} nats was clipped to 0: the parts carry {macro - dei:.6g} nats, the macro map {macro:.6g}"
+            f"dEI = {number(dei)} nats was clipped to 0: the parts carry {number(macro - dei)} nats, the macro map "
+            f"{number(macro)}"
         )
     return status, None
 
@@ -156,6 +177,15 @@ def _nodes(batch: _Batch, index: int) -> tuple[NodeTerm, ...]:
     columns = zip(batch.computed.sheaf_names, batch["node residual"][index], batch["node share"][index], strict=True)
     terms = [NodeTerm(str(node), residual, share) for node, residual, share in columns]
     return tuple(sorted(terms, key=attrgetter("share"), reverse=True))
+
+
+def _predictions(batch: _Batch, index: int) -> list[dict[str, Any]]:
+    """The likeliest next tokens; none for an explicit circuit, or if the logits overflowed."""
+    ids, probabilities = batch.get("predicted", index) or (), batch.get("probability", index) or ()
+    if not all(map(math.isfinite, probabilities)):
+        return []
+    pairs = zip(ids, probabilities, strict=True)
+    return [{"token": batch.token_text(id), "id": id, "probability": share} for id, share in pairs]
 
 
 def _diagnostics(batch: _Batch, index: int) -> dict[str, Any]:
@@ -186,7 +216,8 @@ def _diagnostics(batch: _Batch, index: int) -> dict[str, Any]:
 def _bounds(batch: _Batch, index: int) -> dict[str, Any]:
     """Intervals that hold the true EI of the macro map and of each part, from the norms that `fast` has; and dEI."""
     low, high = batch["macro lower"][index], batch["macro upper"][index]
-    lower, upper = batch["parts lower"][index], batch["parts upper"][index]
+    bounds = ("parts lower", "parts upper")  # if all parts are exact, each is its own bounds
+    lower, upper = (batch[name if name in batch.numbers else "parts"][index] for name in bounds)
     parts = {name: [least, most] for name, least, most in zip(batch.computed.parts, lower, upper, strict=True)}
     return {"macro": [low, high], "parts": parts, "dei": [low - sum(upper), high - sum(lower)]}
 

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from eics.circuits.graph import Circuit
 from eics.errors import OptionError, PromptError
@@ -32,18 +33,22 @@ from eics.linearized.circuit import LinearizedCircuit
 from eics.linearized.explicit import LinearCircuit
 from eics.models.base import Model
 from eics.models.prompts import Prompt, tokenize
+from eics.scoring.against_random import compared, random_circuits
 from eics.scoring.alpha import AlphaCalibration, calibrate_alpha, dei_curve
 from eics.scoring.assemble import assemble, scores_of
+from eics.scoring.batching import batch_indices, in_input_order
 from eics.scoring.checks import (
     check_answer,
-    check_carries,
     check_ids,
     check_readout,
+    check_whole,
     interventions_by_prompt,
     keeps_positions,
+    refusals,
 )
 from eics.scoring.computed import Computed, ConfigurationResult
 from eics.scoring.cuda_graphs import graph_cache
+from eics.scoring.details import details_of
 from eics.scoring.emergence import emergence_spectra, macro_spectrum
 from eics.scoring.formula import discounted
 from eics.scoring.job import ExtraDiagnostics, Job, TokenizedPrompt
@@ -56,6 +61,9 @@ from eics.transformer.forward import ForwardState, run
 from eics.transformer.interventions.donors import with_writes
 from eics.transformer.linearize import TransformerRun
 from eics.transformer.means import Means
+
+PREDICTIONS = 5
+"""How many of the model's likeliest next tokens a record holds."""
 
 
 def score_prompts(
@@ -70,32 +78,48 @@ def score_prompts(
     interventions: Any = None,
     extra_diagnostics: ExtraDiagnostics | None = None,
     means: Means | None = None,
+    against_random: int = 0,
+    details: bool = False,
+    sort: bool = True,
 ) -> Iterator[Scores]:
     """For each prompt, in order, its score in each configuration, all from one forward pass.
 
     A prompt that cannot be scored gives failed results that say why; the others are scored. `interventions` apply to
     all prompts, or come by prompt id. Under the residual `propagated`, `means` stand in for everything outside the
-    circuit.
+    circuit. The diagnostics say what `against_random` random circuits of the same size give, each scored in a pass of
+    its own; `details` fills the records' field of that name (`details.py`). With `sort`, prompts of
+    similar length share a pass.
     """
     model.check_circuit(circuit)
     if means is not None:
         means.check(circuit, model.transformer.width)
-    check_readout(model, configurations, tokens)
+    others = random_circuits(model, circuit, against_random, configurations[0].seed)
+    if others and means is not None and any(options.residual == "propagated" for options in configurations):
+        raise OptionError.of("against_random", "0 with a calibration's means: random circuits have none", len(others))
+    batch_size = check_whole("batch_size", batch_size, least=1)
     job = Job(
         model=model,
         circuit=circuit,
         configurations=tuple(configurations),
-        answer=answer,
-        tokens=None if tokens is None else tuple(tokens),
+        answer=None if answer is None else check_whole("answer", answer),
+        tokens=check_readout(model, configurations, tokens),
         interventions=interventions_by_prompt(model, prompts, interventions),
         extra_diagnostics=extra_diagnostics,
         means=means,
+        refusals=refusals(circuit, configurations),
+        details=details,
+        against_random=len(others),
     )
-    batches = [prompts[start : start + batch_size] for start in range(0, len(prompts), batch_size)]
-    job = replace(job, calibrations=tuple(_auto_alpha(job, options, batches) for options in configurations))
+    indices = batch_indices(prompts, batch_size, sort=sort)
+    batches = [[prompts[index] for index in batch] for batch in indices]
+    job = replace(job, calibrations=tuple(_auto_alpha(job, index, batches) for index in range(len(configurations))))
     score_batch, release = partial(_score_batch, job), graph_cache(model).forget
-    for batch in batches:
-        yield from score_halving(score_batch, batch, release=release, failed=job.failures)
+
+    def scored(batch: Sequence[Prompt]) -> list[Scores]:
+        rows = list(score_halving(score_batch, batch, release=release, failed=job.failures))
+        return list(compared(rows, others, partial(_score_other, job, batch, batch_size))) if others else rows
+
+    yield from in_input_order(zip(indices, map(scored, batches), strict=True))
 
 
 def score_explicit(
@@ -105,7 +129,24 @@ def score_explicit(
     ids = check_ids(ids, circuit.batch)
     with memory_limit(options.memory):
         computed = compute(circuit.linearize(options.linearization), options)
-    return with_provenance(scores_of(computed, ids), circuit.circuit.label(name))
+    asked = [{"options": dict(**options)}] * len(ids)
+    return with_provenance(scores_of(computed, ids, asked), circuit.circuit.label(name))
+
+
+def _score_other(job: Job, prompts: Sequence[Prompt], batch_size: int, circuit: Circuit) -> Iterator[Scores]:
+    """The same prompts on another circuit, at the same alpha."""
+    pairs = zip(job.configurations, job.calibrations, strict=True)
+    same = [options if chosen is None else options.with_(alpha=chosen.alpha) for options, chosen in pairs]
+    return score_prompts(
+        job.model,
+        circuit,
+        prompts,
+        same,
+        answer=job.answer,
+        tokens=job.tokens,
+        batch_size=batch_size,
+        interventions={prompt.id: job.interventions_on(prompt) for prompt in prompts} if job.interventions else None,
+    )
 
 
 def _score_batch(job: Job, prompts: Sequence[Prompt]) -> list[Scores]:
@@ -124,14 +165,18 @@ def _linearize_and_compute(
 ) -> tuple[set[int], list[ConfigurationResult]]:
     """Everything after the pass that runs on the device: the rows that are not finite, and each configuration."""
     nonfinite, results = zero_nonfinite_rows(state), []
-    for options, calibration in zip(job.configurations, job.calibrations, strict=True):
+    for options, calibration, refusal in zip(job.configurations, job.calibrations, job.refusals, strict=True):
+        if refusal is not None:
+            results.append(ConfigurationResult(refusal))
+            continue
         try:
             with _settings(job.model, options):
                 linearized = linearize(job, state, options)  # line 4
-                computed, extra = compute(linearized, options, calibration), None  # lines 5 to 7
+                computed, extra = compute(linearized, options, calibration, state.likeliest), None  # lines 5 to 7
                 if job.extra_diagnostics is not None:
                     extra = job.extra_diagnostics(state, [item.prompt for item in items], linearized, options)
-            results.append(ConfigurationResult(computed, extra))
+                details = details_of(state, linearized, options) if job.details else None
+            results.append(ConfigurationResult(computed, extra, details))
         except OptionError as error:
             if len(items) > 1:
                 raise
@@ -178,7 +223,17 @@ def run_model(job: Job, items: Sequence[TokenizedPrompt]) -> ForwardState:
     answer = None if job.answer is None else [job.answer % len(ids) for ids in tokens]
     logits = any(options.readout != "final_norm" for options in job.configurations) or job.extra_diagnostics is not None
     interventions, passes = with_writes(job.model, [job.interventions_on(item.prompt) for item in items])
-    state = run(job.model, tokens, job.circuit, answer=answer, logits=logits, interventions=interventions)
+    nodes = ("logits",) if job.details else None  # a write is read through the final norm, on the circuit or not
+    state = run(
+        job.model,
+        tokens,
+        job.circuit,
+        answer=answer,
+        logits=logits,
+        likeliest=PREDICTIONS,
+        nodes=nodes,
+        interventions=interventions,
+    )
     state.forward_passes += passes
     return state
 
@@ -190,13 +245,18 @@ def linearize(job: Job, state: ForwardState, options: Options) -> LinearizedCirc
     return TransformerRun(state, job.circuit, options.readout, tokens, means).linearize(options.linearization)
 
 
-def compute(linearized: LinearizedCircuit, options: Options, calibration: AlphaCalibration | None = None) -> Computed:
+def compute(
+    linearized: LinearizedCircuit,
+    options: Options,
+    calibration: AlphaCalibration | None = None,
+    likeliest: tuple[Tensor, Tensor] | None = None,
+) -> Computed:
     """Lines 5 to 7: every number of the results, still on the device.
 
-    `alpha="auto"` is calibrated on these prompts unless a calibration on a larger set is given.
+    `alpha="auto"` is calibrated on these prompts unless a calibration on a larger set is given. `likeliest` has the
+    model's predictions, which are copied to the host with the rest.
     """
     linearized = linearized.restrict(options.positions)
-    check_carries(linearized)
     engine = linearized.engine()
     sheaf, by_edge = sheaf_terms(engine, residual=options.residual, metric=options.metric)  # line 5
     spectra = emergence_spectra(engine, options)  # line 6
@@ -215,6 +275,7 @@ def compute(linearized: LinearizedCircuit, options: Options, calibration: AlphaC
         alpha=alpha,
         calibration=calibration,
         curve=dei_curve(spectra) if options.curve else None,
+        likeliest=likeliest,
     )
 
 
@@ -226,9 +287,10 @@ def _settings(model: Model, options: Options) -> Iterator[None]:
         yield
 
 
-def _auto_alpha(job: Job, options: Options, batches: Sequence[Sequence[Prompt]]) -> AlphaCalibration | None:
+def _auto_alpha(job: Job, index: int, batches: Sequence[Sequence[Prompt]]) -> AlphaCalibration | None:
     """For `alpha="auto"`: one alpha for all prompts together, from one more pass over them, for J_M alone."""
-    if options.alpha != "auto":
+    options = job.configurations[index]
+    if options.alpha != "auto" or job.refusals[index] is not None:
         return None
     job = replace(job, configurations=(options,))
     spectra = []

@@ -1,14 +1,15 @@
 """What must hold before anything is computed; each check raises an error that says what came and what to do."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from numbers import Integral
 from operator import index
 from typing import Any
 
 from eics.circuits.graph import Circuit
 from eics.errors import CircuitError, OptionError, PromptError
-from eics.linearized.circuit import LinearizedCircuit
 from eics.models.base import Model
-from eics.models.prompts import Prompt
+from eics.models.prompt_values import token_ids
+from eics.models.prompts import Prompt, checked_ids
 from eics.scoring.options import Options
 from eics.transformer.interventions import Intervention, as_interventions
 from eics.transformer.interventions.donors import bind
@@ -30,13 +31,24 @@ def interventions_by_prompt(model: Model, prompts: Sequence[Prompt], given: Any)
     return {prompt.id: bound for prompt in prompts}
 
 
-def check_readout(model: Model, configurations: Sequence[Options], tokens: Sequence[int] | None) -> None:
-    """The read-out `tokens` needs tokens of the model's vocabulary."""
-    if all(options.readout != "tokens" for options in configurations):
-        return
-    if not tokens or any(not 0 <= token < model.vocabulary for token in tokens):
+def check_readout(model: Model, configurations: Sequence[Options], tokens: Any) -> tuple[int, ...] | None:
+    """The token ids of the read-out `tokens`, which needs some of the model's vocabulary."""
+    try:
+        ids = None if tokens is None else token_ids(tokens)
+    except PromptError as error:
+        raise OptionError(f"The 'tokens' option must be a list of token ids: {error}.") from None
+    needed = any(options.readout == "tokens" for options in configurations)
+    if needed and (not ids or any(not 0 <= token < model.vocabulary for token in ids)):
         must = f"a list of ids from 0 to {model.vocabulary - 1} for readout 'tokens'"
-        raise OptionError.of("tokens", must, None if tokens is None else list(tokens))
+        raise OptionError.of("tokens", must, None if ids is None else list(ids))
+    return ids
+
+
+def check_whole(name: str, value: Any, least: int | None = None) -> int:
+    """A whole number, such as a batch size or a position."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or (least is not None and value < least):
+        raise OptionError.of(name, "a whole number" + ("" if least is None else f" >= {least}"), value)
+    return index(value)
 
 
 def check_answer(answer: int | None, length: int) -> None:
@@ -51,20 +63,22 @@ def keeps_positions(circuit: Circuit, length: int, configurations: Sequence[Opti
     return length > max([first, *map(max, circuit.positions.values())])
 
 
-def check_carries(linearized: LinearizedCircuit) -> None:
-    """Some edge carries something."""
-    if not linearized.edges:
-        raise CircuitError(
-            f"At least one edge must carry something under linearization {linearized.linearization!r}. All "
-            f"{linearized.edges_left_out} edges enter through <q> or <k>, which it holds constant: use 'jacobian'."
-        )
+def refusals(circuit: Circuit, configurations: Sequence[Options]) -> tuple[str | None, ...]:
+    """For each configuration, why nothing of the circuit remains in it, or None; refuses a circuit that none leaves."""
+    reasons: list[str | None] = []
+    refused: CircuitError | None = None
+    for options in configurations:
+        try:
+            circuit.carrying(options.linearization)
+            reasons.append(None)
+        except CircuitError as error:
+            refused = error
+            reasons.append(str(error))
+    if refused is not None and None not in reasons:
+        raise refused
+    return tuple(reasons)
 
 
 def check_ids(ids: Sequence[str | int] | None, batch: int) -> Sequence[str | int]:
     """One id for each prompt; numbers from 0 if none are given."""
-    if ids is None:
-        return range(batch)
-    names = [name if isinstance(name, str) else index(name) for name in ids] if isinstance(ids, Iterable) else None
-    if names is None or len(names) != batch:
-        raise OptionError.of("ids", f"a list with one for each of the {batch} prompts", ids)
-    return names
+    return checked_ids(ids, batch)

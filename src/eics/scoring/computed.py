@@ -10,6 +10,7 @@ from torch import Tensor
 from eics.circuits.graph import Edge
 from eics.linalg import precision
 from eics.linalg.host_device import Packed
+from eics.linalg.spectrum import Estimate
 from eics.linearized.circuit import LinearizedCircuit
 from eics.scoring.alpha import AlphaCalibration, Curve
 from eics.scoring.emergence import Emergence, EmergenceSpectra
@@ -37,6 +38,7 @@ class Computed:
         alpha: float,
         calibration: AlphaCalibration | None,
         curve: Curve | None,
+        likeliest: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         batch = linearized.batch
         self.options, self.calibration, self.curve, self.eics = options, calibration, curve, eics
@@ -57,15 +59,18 @@ class Computed:
         self.attributions = [linearized.circuit.scores.get(edge) for edge in self.edges]
         tensors = {"eics": eics} | _sheaf_tensors(sheaf, by_edge) | _emergence_tensors(emergence)
         tensors |= _stalk_tensors(linearized, batch)
+        if likeliest is not None:
+            tensors |= {"predicted": likeliest[0], "probability": likeliest[1].to(eics.dtype)}
         self.packed = Packed({name: tensor for name, tensor in tensors.items() if tensor is not None})
 
 
 @dataclass(frozen=True)
 class ConfigurationResult:
-    """The numbers of a batch in one configuration, or the reason why there are none, and the extra diagnostics."""
+    """The numbers of a batch in one configuration, or the reason why there are none; extra diagnostics and details."""
 
     computed: Computed | str
     extra: Sequence[dict[str, Any]] | None = None
+    details: Sequence[dict[str, Any]] | None = None
 
 
 def _sheaf_tensors(sheaf: SheafTerm, by_edge: SheafTerm) -> dict[str, Tensor | None]:
@@ -87,6 +92,8 @@ def _sheaf_tensors(sheaf: SheafTerm, by_edge: SheafTerm) -> dict[str, Tensor | N
 
 def _emergence_tensors(emergence: Emergence) -> dict[str, Tensor | None]:
     ratio, macro, parts = emergence.ratio, emergence.ei_macro, emergence.ei_parts
+    bounded = macro.lower is not None or parts.lower is not None
+    macro_bounds, parts_bounds = (_bounds(estimate) if bounded else (None, None) for estimate in (macro, parts))
     return {
         "dei": emergence.dei.value,
         "dei_norm": emergence.term.value,
@@ -98,11 +105,17 @@ def _emergence_tensors(emergence: Emergence) -> dict[str, Tensor | None]:
         "emergence_ratio error": None if ratio is None else ratio.stderr,
         "parts": parts.value,
         "parts error": parts.stderr,
-        "macro lower": macro.lower,
-        "macro upper": macro.upper,
-        "parts lower": parts.lower,
-        "parts upper": parts.upper,
+        "macro lower": macro_bounds[0],
+        "macro upper": macro_bounds[1],
+        "parts lower": parts_bounds[0],
+        "parts upper": parts_bounds[1],
     }
+
+
+def _bounds(estimate: Estimate) -> tuple[Tensor, Tensor]:
+    """The bounds of a map's EI; an exact one is its own."""
+    lower, upper = estimate.lower, estimate.upper
+    return estimate.value if lower is None else lower, estimate.value if upper is None else upper
 
 
 def _stalk_tensors(linearized: LinearizedCircuit, batch: int) -> dict[str, Tensor | None]:

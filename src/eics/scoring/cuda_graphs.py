@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, replace
 from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor
 
 from eics.linalg.host_device import Packed, Replay, Tape, exchanging_over, map_tensors
 from eics.models.base import Model
+from eics.models.spec import Transformer
 from eics.transformer.forward import ForwardState
 
 _CAPACITY = 8  # batch shapes for which a model keeps a graph: each holds the memory of its temporary blocks
@@ -70,6 +71,7 @@ class GraphCache(Generic[Result]):
     def __init__(self) -> None:
         self.entries: OrderedDict[Hashable, Tape | RecordedGraph[Result] | None] = OrderedDict()
         self.replayed = 0
+        self._weights: ReferenceType[Transformer] | None = None
 
     def run(self, key: Hashable, state: ForwardState, work: Callable[[ForwardState], Result]) -> Result:
         """`work(state)`, replayed if possible. Tensors of the result are valid until the next batch.
@@ -79,6 +81,7 @@ class GraphCache(Generic[Result]):
         """
         if key is None or not _enabled.get() or state.lengths.device.type != "cuda":
             return work(state)
+        self._check_weights(state.model.transformer)
         tensors, layout = _tensors(state)
         key = (key, state.longest, state.padded, layout)
         if key not in self.entries:
@@ -107,6 +110,12 @@ class GraphCache(Generic[Result]):
         held = any(isinstance(entry, RecordedGraph) for entry in self.entries.values())
         self.entries.clear()
         return held
+
+    def _check_weights(self, weights: Transformer) -> None:
+        """Forgets graphs of other weights: they read memory that may be freed, and matrices made of what was there."""
+        if self._weights is None or self._weights() is not weights:
+            self.forget()
+            self._weights = ref(weights)
 
     def _keep(self, key: Hashable, entry: "Tape | RecordedGraph[Result] | None") -> None:
         self.entries[key] = entry

@@ -1,8 +1,11 @@
 """One call of `score_prompts`: what all its batches share, and what its records say of model, circuit and prompt."""
 
+import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from torch import Tensor
 
 from eics.circuits.graph import Circuit
 from eics.linearized.circuit import LinearizedCircuit
@@ -32,7 +35,11 @@ class TokenizedPrompt:
 
 @dataclass(frozen=True)
 class Job:
-    """The arguments of `score_prompts`, checked; `calibrations` has the automatic alpha of each configuration."""
+    """The arguments of `score_prompts`, checked.
+
+    `calibrations` has the automatic alpha of each configuration; `refusals` the reason why it cannot be computed, or
+    None.
+    """
 
     model: Model
     circuit: Circuit
@@ -42,12 +49,15 @@ class Job:
     interventions: Mapping[str | int, tuple[Intervention, ...]]
     extra_diagnostics: ExtraDiagnostics | None
     means: Means | None
+    refusals: tuple[str | None, ...]
     calibrations: tuple[AlphaCalibration | None, ...] = ()
+    details: bool = False
+    against_random: int = 0
 
     @property
     def graph_key(self) -> Hashable:
         """What the numbers depend on besides the pass; None unless all configurations are plain scores in `fast`."""
-        plain = not self.interventions and self.extra_diagnostics is None and self.means is None
+        plain = not (self.interventions or self.details or self.extra_diagnostics) and self.means is None
         if not plain or any(o.mode not in ("fast", "limit") or o.curve or o.laplacian for o in self.configurations):
             return None
         return ByIdentity(self.circuit), self.configurations, self.tokens, self.calibrations
@@ -58,7 +68,13 @@ class Job:
 
     def provenance(self, prompt: Prompt) -> dict[str, Any]:
         """Where a result comes from: the fields of model, circuit and prompt."""
-        return prompt.metadata | {"model": self.model.name, "circuit": self.circuit.label()}
+        model = {"model": self.model.name, "fingerprint": self.model.last_fingerprint}
+        return prompt.metadata | model | {"circuit": self.circuit.label()}
+
+    def requested(self, prompt: Prompt, options: Options) -> dict[str, Any]:
+        """Everything that was asked for and decides a number, as records keep it and `--resume` compares it."""
+        how = {"details": self.details, "against_random": self.against_random}
+        return requested(self.model, options, self.answer, self.tokens, self.interventions_on(prompt), **how)
 
     def failure(
         self, prompt: Prompt, reason: str, options: Options, metadata: Mapping[str, Any] | None = None
@@ -67,8 +83,44 @@ class Job:
         if metadata is None:
             interventions = [intervention.to_record() for intervention in self.interventions_on(prompt)]
             metadata = self.provenance(prompt) | {"interventions": interventions}
-        return failed(prompt.id, reason, **metadata, **{name: options[name] for name in RECORDED})
+        used = {name: options[name] for name in RECORDED} | {"options": self.requested(prompt, options)}
+        return failed(prompt.id, reason, **metadata, **used)
 
-    def failures(self, prompt: Prompt, reason: str) -> Scores:
+    def failures(self, prompt: Prompt, reason: str, metadata: Mapping[str, Any] | None = None) -> Scores:
         """A failed result in every configuration."""
-        return Scores(self.failure(prompt, reason, options) for options in self.configurations)
+        return Scores(self.failure(prompt, reason, options, metadata) for options in self.configurations)
+
+
+def requested(
+    model: Model,
+    options: Options,
+    answer: int | None = None,
+    tokens: Sequence[int] | None = None,
+    interventions: Sequence[Intervention] = (),
+    **further: Any,
+) -> dict[str, Any]:
+    """What a record's `options` holds: the options of scoring, how the model ran, and what else was asked for."""
+    run: dict[str, Any] = {
+        "dtype": str(model.transformer.unembed.dtype).removeprefix("torch."),
+        "answer": answer,
+        "tokens": None if tokens is None else list(tokens),
+    }
+    if interventions:
+        run["interventions"] = [_identity(intervention) for intervention in interventions]
+    return dict(**options) | run | {name: value for name, value in further.items() if value}
+
+
+def _identity(intervention: Intervention) -> dict[str, Any]:
+    """An intervention with the SHA-256 of its vectors, unless they are on a device: hashing must not wait for it."""
+    tensors = {name: value for name, value in vars(intervention).items() if isinstance(value, Tensor)}
+    vectors = {name: tensor for name, tensor in tensors.items() if tensor.device.type == "cpu"}
+    digests = {
+        name: hashlib.sha256(value.detach().double().numpy().tobytes()).hexdigest() for name, value in vectors.items()
+    }
+    return intervention.to_record() | digests
+
+
+def fingerprint_of(model: Any) -> str | None:
+    """The fingerprint of a model's weights; None from a model that has none."""
+    fingerprint = getattr(model, "fingerprint", None)
+    return fingerprint() if callable(fingerprint) else fingerprint

@@ -10,6 +10,7 @@ Small circuits are factorized; large ones never form delta: `eics.linalg.smalles
 the row space, LSMR projects, and the kernel is counted at the sources.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,7 +150,7 @@ def _count_sections(delta: Coboundary, forward: Any) -> int | None:
     means 2 or more.
     """
     linearized = delta.linearized
-    sources = [node for node in linearized.circuit.order if not linearized.entries.get(node)]
+    sources = linearized.circuit.sources
     width = sum(linearized.stalks[node].dim for node in sources)
     if width <= DENSE_LIMIT:
         return _source_sections(delta, sources, width)
@@ -160,7 +161,7 @@ def _count_sections(delta: Coboundary, forward: Any) -> int | None:
     return rank if rank < 2 else None
 
 
-def _source_sections(delta: Coboundary, sources: list[str], width: int) -> int:
+def _source_sections(delta: Coboundary, sources: Sequence[str], width: int) -> int:
     """width - rank(K), with the rows of K folded into a triangle by QR as they come."""
     linearized = delta.linearized
     like = linearized.stalks[sources[0]].activation

@@ -1,9 +1,9 @@
-"""Batches that do not fit in memory are halved until they do."""
+"""Batches that do not fit in memory are halved until they do, and the size that fits is said."""
 
+import warnings
 from collections.abc import Callable, Sequence
 
-import torch
-
+from eics.models.out_of_memory import is_out_of_memory
 from eics.models.prompts import Prompt
 from eics.scoring.result import Scores
 
@@ -19,16 +19,44 @@ def score_halving(
 ) -> list[Scores]:
     """Scores a batch; when memory runs out, its two halves, down to single prompts, which then fail.
 
-    Before it halves anything it tries again with the memory that `release` gave back, if it gave any back.
+    Before it halves anything it tries again with the memory that `release` gave back, if it gave any back. A warning
+    names the largest batch size that fitted, if it is not the one that was asked for.
     """
+    fitted: list[int] = []
+    scores = _halving(score, prompts, release=release, failed=failed, fitted=fitted)
+    if fitted and max(fitted) < len(prompts):
+        warnings.warn(
+            f"A batch of {len(prompts)} prompts ran out of memory and was cut; {max(fitted)} fit: batch size "
+            f"{max(fitted)} saves the failed attempts.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return scores
+
+
+def _halving(
+    score: Callable[[Sequence[Prompt]], list[Scores]],
+    prompts: Sequence[Prompt],
+    *,
+    release: Callable[[], bool],
+    failed: Callable[[Prompt, str], Scores],
+    fitted: list[int],
+) -> list[Scores]:
     try:
-        return score(prompts)
-    except torch.OutOfMemoryError:
-        pass  # the traceback holds tensors: continue only after it is gone
+        scores = score(prompts)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+    else:
+        fitted.append(len(prompts))
+        return scores
+    # Only here is the traceback gone, which holds tensors.
     if release():
-        return score_halving(score, prompts, release=release, failed=failed)
+        return _halving(score, prompts, release=release, failed=failed, fitted=fitted)
     if len(prompts) == 1:
         return [failed(prompts[0], REASON)]
     middle = len(prompts) // 2
     halves = (prompts[:middle], prompts[middle:])
-    return [scores for half in halves for scores in score_halving(score, half, release=release, failed=failed)]
+    return [
+        scores for half in halves for scores in _halving(score, half, release=release, failed=failed, fitted=fitted)
+    ]

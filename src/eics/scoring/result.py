@@ -4,17 +4,23 @@
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, overload
+from statistics import median
+from typing import Any, SupportsIndex, overload
 
-from eics.errors import RecordError
+from eics.errors import RecordError, printable
+from eics.scoring.cautions import HARDLY_ANY_PATH
+from eics.scoring.numbers import number, percent, with_error
+from eics.scoring.record_types import field_problem
 
 RECORD_VERSION = 2
 READABLE_VERSIONS = (1, 2)
 STATUSES = ("ok", "clipped", "failed")
 _ROUNDING = 1e-12
+_SYMBOLS = {"emergence_ratio": "r", "eics": "EICS"}
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,8 @@ class EdgeTerms(Sequence[EdgeTerm]):
         return hash(self._terms)
 
     def __repr__(self) -> str:
-        return repr(self._terms)
+        largest = f", largest share: {self[0]} {percent(self[0].share)}" if self else ""
+        return f"EdgeTerms({len(self)}{largest})"
 
 
 def _finite(number: float | None) -> float | None:
@@ -107,11 +114,13 @@ class Score:
     name under which it was loaded, None for an explicit circuit; `circuit` has its `name` and the `sha256` of its edges
     and positions. `norms` holds `||a_v||` of every node, `node_positions` the token positions to which the circuit
     restricts nodes, `tokens` the prompt's tokens as text; `answer` and `label` come from the prompts file.
-    `interventions` lists the interventions in this pass, with the norms of the write and of the change. `fingerprint`
-    is the model's (its weights, not its name); `token_ids` are the ids behind `tokens`. `predictions` holds the five likeliest
-    next tokens, each with `token`, `id` and `probability`; `warnings` what a reader should know before trusting
-    the numbers, each with a `code` and a `text`. `details` is there if it was requested: shares by token position, attention
-    patterns, and the top tokens of each write through the unembedding.
+    `interventions` lists the interventions in this pass, with the norms of the write and of the change. `options` has
+    everything that was asked for and decides a number: every option of `eics.Options`, the dtype of the weights, the
+    answer position, the tokens of the read-out, the SHA-256 of the calibration. `fingerprint`
+    is the model's (its weights, not its name); `token_ids` are the ids behind `tokens`. `predictions` holds the five
+    likeliest next tokens, each with `token`, `id` and `probability`; `warnings` what a reader should know before
+    trusting the numbers, each with a `code` and a `text`. `details` is there if it was requested: shares by token
+    position, attention patterns, and the top tokens of each write through the unembedding.
 
     Version 1 had none of the last five, and called `fast` what is `limit` now.
     """
@@ -145,6 +154,7 @@ class Score:
     readout: str | None = None
     dtype: str | None = None
     seed: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
     stderr: dict[str, float] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
     interventions: list[dict[str, Any]] = field(default_factory=list)
@@ -185,27 +195,33 @@ class Score:
             raise RecordError(f"A record must have the field {missing[0]!r}. It has {', '.join(map(str, record))}.")
         if record["status"] not in STATUSES:
             raise RecordError(f"A record's status must be one of {', '.join(STATUSES)}. Got {record['status']!r}.")
-        circuit = record.get("circuit")
-        if circuit is not None and not (isinstance(circuit, dict) and {"name", "sha256"} <= set(circuit)):
-            raise RecordError(f"A record's circuit must be an object with 'name' and 'sha256'. Got {circuit!r}.")
         values = _known_fields(cls, record)
+        for name, value in values.items():
+            if problem := cls.field_problem(name, value):
+                raise RecordError(f"A record's {name} {problem}.")
+        values = {name: value for name, value in values.items() if value is not None}
         if version == 1 and values.get("mode") == "fast":
             values["mode"] = "limit"  # what `fast` was until version 2
-        try:
-            values["edges"] = tuple(EdgeTerm(**_known_fields(EdgeTerm, edge)) for edge in values.get("edges") or ())
-            values["nodes"] = tuple(NodeTerm(**_known_fields(NodeTerm, node)) for node in values.get("nodes") or ())
-        except TypeError as error:
-            raise RecordError(f"A record's edges and nodes must have their fields. {error}.") from None
-        return cls(**values)
+        edges, nodes = (values.pop(name, ()) for name in ("edges", "nodes"))
+        return cls(
+            **values,
+            edges=tuple(EdgeTerm(**{"port": None} | _known_fields(EdgeTerm, edge)) for edge in edges),
+            nodes=tuple(NodeTerm(**_known_fields(NodeTerm, node)) for node in nodes),
+        )
+
+    @staticmethod
+    def field_problem(name: str, value: Any) -> str | None:
+        """What is wrong with the value of a field in a record, as the rest of a sentence; None if nothing is."""
+        return field_problem(name, value)
 
     def __repr__(self) -> str:
         if self.status == "failed":
-            return f"Score(id={self.id!r}, failed: {self.reason})"
-        head = (
-            f"Score(id={self.id!r}, eics={_number(self.eics)}, c_sh={_number(self.c_sh)}, "
-            f"dei_norm={_number(self.dei_norm)}, dei={_number(self.dei)} nats, {self.status})"
+            return f"Score({self.id!r}, failed: {printable(self.reason)})"
+        eics = with_error(self.eics, self.stderr.get("eics") if self.status != "clipped" else None)
+        return (
+            f"Score({self.id!r}, {self.status}: eics={eics}, c_sh={number(self.c_sh)}, "
+            f"dei_norm={number(self.dei_norm)}, dei={number(self.dei)} nats, alpha={number(self.alpha, trim=True)})"
         )
-        return f"{head}\n  {self.reason}" if self.reason else head
 
     def _repr_html_(self) -> str:
         """A small card for notebooks, with all text escaped."""
@@ -228,8 +244,6 @@ class Score:
 
 def _known_fields(kind: type[Score | EdgeTerm | NodeTerm], record: Any) -> dict[str, Any]:
     """The fields that this version knows; later versions may write more."""
-    if not isinstance(record, dict):
-        raise TypeError(f"Got {record!r}")
     return {f.name: record[f.name] for f in fields(kind) if f.name in record}
 
 
@@ -244,14 +258,32 @@ def with_provenance(scores: Iterable[Score], circuit: dict[str, str], model: str
 
 
 class Scores(list[Score]):
-    """A list of results that prints well, with a summary of the batch."""
+    """A list of results with a summary of the batch and plots; slices and sums of it are such lists too."""
 
     def summary(self) -> list[str]:
         """Sentences on the batch: how many failed, how many were clipped, and how the score depends on length."""
         return list(_sentences(self))
 
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Score: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Scores": ...
+    def __getitem__(self, index: SupportsIndex | slice) -> "Score | Scores":
+        return Scores(super().__getitem__(index)) if isinstance(index, slice) else super().__getitem__(index)
+
+    def __add__(self, others: list[Score]) -> "Scores":  # type: ignore[override]
+        return Scores([*self, *others]) if isinstance(others, list) else NotImplemented
+
+    def copy(self) -> "Scores":
+        """The same results in a new list."""
+        return Scores(self)
+
     def __repr__(self) -> str:
-        return "\n".join([f"Scores of {len(self)} prompts", *(f"  {score!r}" for score in self)])
+        counts = Counter(score.status for score in self)
+        statuses = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
+        scored = [score.eics for score in self if score.eics is not None]
+        median_score = f"; median eics={number(float(median(scored)))}" if scored else ""
+        return f"Scores({len(self)}: {statuses}{median_score})" if self else "Scores(none)"
 
     def _repr_html_(self) -> str:
         from eics.reporting.notebook import scores_html
@@ -283,9 +315,40 @@ def _sentences(scores: "Scores") -> Iterable[str]:
         )
     elif clipped:
         yield f"dEI was negative and clipped to 0 on {len(clipped)} of {len(scored)} prompts."
+    yield from _hardly_any_path(scored)
+    yield from _against_random(scored)
     correlation = length_correlation(scored)
     if correlation is not None:
-        yield f"Rank correlation of the score with the number of positions: {correlation:.2f}."
+        yield f"Rank correlation of the score with the number of positions: {number(correlation)}."
+
+
+def _hardly_any_path(scored: list[Score]) -> Iterator[str]:
+    """How often the emergence ratio says only that nothing gets through."""
+    meaningless = [s for s in scored if any(warning.get("code") == HARDLY_ANY_PATH for warning in s.warnings)]
+    if meaningless:
+        largest = max(score.emergence_ratio or 0.0 for score in meaningless)
+        where = _all_of(scored) if len(meaningless) == len(scored) else f"{len(meaningless)} of {len(scored)} prompts"
+        yield (
+            f"Hardly any path carries anything to the sinks on {where}: r is at most {largest:.1e} there, and says "
+            "nothing more."
+        )
+
+
+def _against_random(scored: list[Score]) -> Iterator[str]:
+    """What random circuits of the same size give, and where this one stands among them; medians over prompts."""
+    name = "emergence_ratio" if any(score.emergence_ratio is not None for score in scored) else "eics"
+    pairs = [(s, (s.diagnostics.get("against_random") or {}).get(name)) for s in scored]
+    pairs = [(score, random) for score, random in pairs if None not in (random, getattr(score, name))]
+    found = [(getattr(score, name), random) for score, random in pairs if random is not None]
+    if found:
+        own = median(value for value, _ in found)
+        low, middle, high = (median(random[key] for _, random in found) for key in ("low", "median", "high"))
+        circuits = max(score.diagnostics["against_random"]["circuits"] for score, _ in pairs)
+        rank = median(random["rank"] for _, random in found)
+        yield (
+            f"{circuits} random circuits of this size give {_SYMBOLS[name]} = {middle:.3g} ({low:.3g} to {high:.3g}), "
+            f"this one {own:.3g}: rank {rank:g} of {circuits + 1}" + (", medians over prompts." if found[1:] else ".")
+        )
 
 
 def _all_of(scored: list[Score]) -> str:
@@ -301,9 +364,3 @@ def length_correlation(scores: Iterable[Score]) -> float | None:
     from scipy.stats import spearmanr
 
     return float(spearmanr(*zip(*scored, strict=True)).statistic)
-
-
-def _number(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}" if math.isfinite(value) else str(value)
-    return str(value)

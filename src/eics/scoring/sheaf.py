@@ -67,8 +67,7 @@ def sheaf_term(engine: Engine, *, residual: str = "edge", metric: str = "euclide
     if residual == "propagated":
         return _propagated(engine, metric)
     if residual == "joint":
-        carried = {node: block.squeeze(2) for node, block in engine.carry(_columns(engine.linearized))}
-        return _combine(list(_joint_terms(engine.linearized, carried, metric)), metric)
+        return _combine(list(_local_terms(engine, residual, metric)), metric)
     return _by_edge(engine, metric)
 
 
@@ -85,6 +84,41 @@ def sheaf_terms(engine: Engine, *, residual: str, metric: str) -> tuple[SheafTer
 def propagated_c_sh(engine: Engine, *, metric: str = "euclidean") -> Tensor:
     """C_sh of `residual="propagated"` alone, (B,), without the transposed sweep that attributes it to nodes."""
     return _combine(list(_sink_terms(engine.linearized, _propagate(engine), metric)), metric).c_sh
+
+
+def position_shares(engine: Engine, *, residual: str, metric: str) -> dict[str, Tensor]:
+    """Each node's share of the squared residual at each row of its stalk, (B, T); the rows sum to the node's share.
+
+    By edge, a node has the shares of the edges into it. A share of `propagated` is split by where its cause lies: at
+    which rows of the node the residual arises that reaches the sinks; as the whole share, it may be negative.
+    """
+    parts: dict[str, Tensor] = {}
+    if residual == "propagated":
+        whole, cotangents = _sink_errors(engine, metric)
+        total, residuals = whole.residual.sum(dim=1), _local_residuals(engine)
+        parts = {node: torch.zeros_like(engine.linearized.stalks[node].lengths) for node in residuals}
+        for node, cotangent in engine.pull(cotangents):
+            along = (residuals[node] * cotangent).view(engine.linearized.stalks[node].activation.shape)
+            parts[node] = along.sum(dim=2)
+    else:
+        for term in _local_terms(engine, residual, metric):
+            measured = term.residual
+            if metric == "relative":
+                assert term.energy is not None
+                measured = _divide(term.residual, term.energy)
+            for name, part in zip(term.names, measured.unbind(dim=1), strict=True):
+                node = name.target if isinstance(name, Edge) else name
+                parts[node] = parts[node] + part if node in parts else part
+        total = add(part.sum(dim=1) for part in parts.values())
+    return {node: _divide(part, total.unsqueeze(1)) for node, part in parts.items()}
+
+
+def _local_terms(engine: Engine, residual: str, metric: str) -> Iterator[Terms]:
+    """The terms of `joint` or `edge`."""
+    if residual == "joint":
+        carried = {node: block.squeeze(2) for node, block in engine.carry(_columns(engine.linearized))}
+        return _joint_terms(engine.linearized, carried, metric)
+    return (_terms_of(predictions, engine.linearized, metric) for predictions in engine.edge_predictions())
 
 
 def _by_edge(engine: Engine, metric: str, carried: dict[str, Tensor] | None = None) -> SheafTerm:
@@ -109,9 +143,7 @@ def _joint_terms(linearized: LinearizedCircuit, carried: Mapping[str, Tensor], m
     sums."""
     for node in linearized.circuit.inner:
         stalk = linearized.stalks[node]
-        explained = torch.zeros_like(stalk.activation)
-        if node in carried:
-            explained = carried[node].reshape(stalk.activation.shape)
+        explained = carried[node].reshape(stalk.activation.shape)
         to_explain = stalk.activation - stalk.constant
         energy = by_position(explained) + by_position(to_explain)
         yield _node_terms(node, by_position(explained - to_explain), energy, stalk, metric)
@@ -183,9 +215,15 @@ def _propagated(engine: Engine, metric: str) -> SheafTerm:
     are some). So with the sinks' (weighted) errors as cotangents, one transposed sweep gives `<r_v carried to the
     sinks, error>` for all v.
     """
+    whole, cotangents = _sink_errors(engine, metric)
+    shares = _carried_shares(engine, cotangents, whole.residual.sum(dim=1))
+    return SheafTerm(whole.c_sh, engine.linearized.circuit.inner, *shares, whole.first_position)
+
+
+def _sink_errors(engine: Engine, metric: str) -> tuple[SheafTerm, dict[str, Tensor]]:
+    """The term at the sinks, and the (weighted) error at each, a block of one vector."""
     circuit, stalks, propagated = engine.linearized.circuit, engine.linearized.stalks, _propagate(engine)
     terms = list(_sink_terms(engine.linearized, propagated, metric))
-    whole = _combine(terms, metric)
     cotangents = {}
     for node, term in zip(circuit.sinks, terms, strict=True):
         error = stalks[node].activation - propagated[node].view_as(stalks[node].activation)
@@ -193,8 +231,7 @@ def _propagated(engine: Engine, metric: str) -> SheafTerm:
             assert term.energy is not None
             error = _divide(error, term.energy.squeeze(1).unsqueeze(2))
         cotangents[node] = error.flatten(1).unsqueeze(2)
-    shares = _carried_shares(engine, cotangents, whole.residual.sum(dim=1))
-    return SheafTerm(whole.c_sh, circuit.inner, *shares, whole.first_position)
+    return _combine(terms, metric), cotangents
 
 
 def _propagate(engine: Engine) -> dict[str, Tensor]:
@@ -223,17 +260,22 @@ def _sink_terms(linearized: LinearizedCircuit, propagated: dict[str, Tensor], me
 
 def _carried_shares(engine: Engine, cotangents: dict[str, Tensor], total: Tensor) -> tuple[Tensor, Tensor]:
     """Local squared residuals and carried shares of the nodes with parents, (B, nodes) each."""
-    linearized, stalks = engine.linearized, engine.linearized.stalks
-    departures = {node: stalks[node].less_mean(block) for node, block in _columns(linearized).items()}
-    residuals = {
-        node: (stalks[node].flat - stalks[node].flat_rest).unsqueeze(2) - carried
-        for node, carried in engine.carry(departures)
-    }
-    carried = dict.fromkeys(linearized.circuit.inner, torch.zeros_like(total))
+    residuals = _local_residuals(engine)
+    carried = dict.fromkeys(engine.linearized.circuit.inner, torch.zeros_like(total))
     for node, cotangent in engine.pull(cotangents):
         carried[node] = (residuals[node] * cotangent).sum(dim=(1, 2))
     local = torch.stack([residual.square().sum(dim=(1, 2)) for residual in residuals.values()], dim=1)
     return local, _divide(torch.stack(list(carried.values()), dim=1), total.unsqueeze(1))
+
+
+def _local_residuals(engine: Engine) -> dict[str, Tensor]:
+    """What each node with parents wrote beyond what its parents carry (from their means, if there are some)."""
+    stalks = engine.linearized.stalks
+    departures = {node: stalks[node].less_mean(block) for node, block in _columns(engine.linearized).items()}
+    return {
+        node: (stalks[node].flat - stalks[node].flat_rest).unsqueeze(2) - carried
+        for node, carried in engine.carry(departures)
+    }
 
 
 def _columns(linearized: LinearizedCircuit) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from eics.circuits.file_graph import CircuitGraph
 from eics.circuits.formats.content import Writer
 from eics.circuits.graph import Kind, Node
+from eics.errors import printable
 
 NAME = "dot"
 _SHAPES = {Kind.INPUT: "house", Kind.HEAD: "ellipse", Kind.MLP: "box", Kind.LOGITS: "invhouse", Kind.OTHER: "ellipse"}
@@ -28,7 +29,8 @@ def write(graph: CircuitGraph) -> tuple[str, tuple[str, ...]]:
 
 
 def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    clean = printable(text, lines=True)
+    return '"' + clean.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 WRITER = Writer(NAME, "DOT for graphviz", (".dot", ".gv"), write)

@@ -71,7 +71,7 @@ def write(graph: CircuitGraph) -> tuple[str, tuple[str, ...]]:
     """Writes what their reader expects: each edge has a score, a flag and, into a head, a port."""
     smallest = ModelShape.smallest({*graph.nodes, *graph.node_attributes})
     if smallest is None:
-        other = next(name for name in graph.nodes if Node.parse(name).kind is Kind.OTHER)
+        other = next(n for n in (*graph.nodes, *graph.node_attributes) if Node.parse(n).kind is Kind.OTHER)
         raise CircuitError(f"An EAP-IG file must name nodes of a transformer. Got {other!r}: choose another format.")
     edges = dict(_edges(graph))
     content: dict[str, Any] = {

@@ -1,5 +1,7 @@
 """Reading and writing circuit files of every format. A new format is a new module, listed here."""
 
+import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +9,7 @@ from eics.circuits.file_graph import CircuitGraph
 from eics.circuits.formats import acdc, auto_circuit, circuit_tracer, dot, eap, graphml, neuronpedia, own, pairs, table
 from eics.circuits.formats.content import Content, Reader, Writer, read_content
 from eics.circuits.names import shorten
+from eics.data.files import write_text
 from eics.errors import CircuitError, OptionError
 
 READERS: tuple[Reader, ...] = (
@@ -26,6 +29,7 @@ READERS: tuple[Reader, ...] = (
 WRITERS: dict[str, Writer] = {
     module.WRITER.name: module.WRITER for module in (own, eap, neuronpedia, table, graphml, dot)
 }
+_MANY_FILES = 5000  # in a folder that is searched for a circuit file
 _MANY = 2000  # this many scored edges are more likely a whole model than a circuit
 
 
@@ -51,7 +55,7 @@ def read_graph(path: str | Path) -> CircuitGraph:
 
 
 def write_graph(graph: CircuitGraph, path: str | Path, format: str | None = None) -> tuple[str, ...]:
-    """Writes a circuit file and returns sentences about what the format cannot hold.
+    """Writes a whole circuit file, in place of an earlier one; returns sentences about what the format cannot hold.
 
     Args:
         graph: what to write.
@@ -59,7 +63,7 @@ def write_graph(graph: CircuitGraph, path: str | Path, format: str | None = None
         format: one of `WRITERS`.
     """
     text, notes = writer_for(path, format).write(graph)
-    Path(path).write_text(text, encoding="utf-8", newline="")
+    write_text(path, text, newline="")
     return notes
 
 
@@ -79,7 +83,7 @@ def writer_for(path: str | Path, format: str | None = None) -> Writer:
 
 def _circuit_in(folder: Path) -> Path:
     """The only circuit file in a folder, such as a MIB submission; if there are several, an error lists them."""
-    files = sorted(path for path in folder.rglob("*") if path.suffix in (".json", ".pt") and path.is_file())
+    files = sorted(path for path in _files_in(folder) if path.suffix in (".json", ".pt") and path.is_file())
     if not files:
         raise CircuitError("must be a folder with a circuit file (.json or .pt). It has none.")
     if len(files) > 1:
@@ -88,12 +92,35 @@ def _circuit_in(folder: Path) -> Path:
     return files[0]
 
 
+def _files_in(folder: Path) -> Iterator[Path]:
+    """The files in a folder and below, links not followed; a folder with too many is no submission but a disk."""
+    count = 0
+    for root, _, names in os.walk(folder):
+        count += len(names)
+        if count > _MANY_FILES:
+            raise CircuitError(f"must be a folder with one circuit file. It has over {_MANY_FILES:,} files: name one.")
+        yield from (Path(root) / name for name in names)
+
+
 def _parse(content: Content) -> CircuitGraph:
     for reader in READERS:
         if reader.recognises(content):
-            return reader.read(content.value)
+            return _read(reader, content)
     formats = "; ".join(reader.about for reader in READERS)
     raise CircuitError(f"must be in a known format: {formats}. It is {_described(content)}.")
+
+
+def _read(reader: Reader, content: Content) -> CircuitGraph:
+    """What a reader makes of a file; foreign files may hold anything anywhere, in more ways than a reader checks."""
+    try:
+        return reader.read(content.value)
+    except CircuitError:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, RuntimeError) as error:
+        reason = (str(error).splitlines() or [""])[0][:200]
+        raise CircuitError(
+            f"must be {reader.about}, with the types of that format. It could not be read: {reason or 'unknown'}."
+        ) from None
 
 
 def _described(content: Content) -> str:

@@ -140,19 +140,26 @@ def _check_tensors(value: Any) -> None:
     import torch
 
     for tensor in _tensors(value):
-        plain = tensor.layout is torch.strided and tensor.device.type == "cpu"
+        plain = tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_complex()
         if not plain or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise CircuitError(f"must hold plain tensors. One of shape {tuple(tensor.shape)} has no such storage.")
 
 
-def _tensors(value: Any, depth: int = 0) -> Iterator[Any]:
+def _tensors(value: Any) -> Iterator[Any]:
+    """Every tensor in nested containers; each container once, since a small pickle can repeat one a billion times."""
     import torch
 
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict | list | tuple) and depth < 4:
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(part, depth + 1)
+    waiting, seen = [value], set()
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, torch.Tensor):
+            yield part
+        elif isinstance(part, dict | list | tuple | Inert) and id(part) not in seen:
+            seen.add(id(part))
+            if isinstance(part, Inert):
+                waiting += [part.arguments, part.__dict__]
+            else:
+                waiting.extend(part.values() if isinstance(part, dict) else part)
 
 
 @contextmanager

@@ -103,7 +103,10 @@ def _delimiter(text: str) -> str:
 
 
 def _header(text: str) -> list[str]:
-    cells = next(csv.reader([_first_line(text)], delimiter=_delimiter(text)), [])
+    try:
+        cells = next(csv.reader([_first_line(text)], delimiter=_delimiter(text)), [])
+    except csv.Error:  # such as a carriage return in the middle
+        return []
     lower = [cell.strip().lower() for cell in cells]
     return [
         _ALIASES.get(short, short if short in _OWN else cell.strip()) for short, cell in zip(lower, cells, strict=True)

@@ -3,13 +3,17 @@
 It belongs to one model, one circuit and one configuration, and raises an error for any other.
 """
 
+import hashlib
+import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
-from eics.errors import OptionError
+from eics.errors import OptionError, printable
 from eics.scoring.alpha import AlphaCalibration
+from eics.scoring.numbers import number
 from eics.scoring.options import PAPER, RECORDED, Options
 from eics.scoring.result import Score
 from eics.transformer.means import Means
@@ -46,6 +50,15 @@ class Calibration:
     answer: int | None = None
     tokens: tuple[int, ...] | None = None
 
+    def __repr__(self) -> str:
+        what = f"{self.prompts} prompts on {self.model}, {self.circuit.get('name')}"
+        return printable(f"Calibration({what}; alpha={number(self.alpha, trim=True)}, mode={self.options.get('mode')})")
+
+    def check_alpha(self, given: Any) -> None:
+        """Refuses another alpha that was asked for by name; a preset's own gives way to the calibration's."""
+        if given not in (None, "auto", self.alpha):
+            raise _mismatch("alpha", repr(self.alpha), repr(given))
+
     def fit(
         self,
         options: Options,
@@ -71,8 +84,22 @@ class Calibration:
             raise _mismatch("alpha", repr(self.alpha), repr(options.alpha))
         return options.with_(alpha=self.alpha)
 
+    @cached_property
+    def sha256(self) -> str:
+        """The identity of its content, whatever file it is in."""
+        fields = {
+            name: getattr(self, name) for name in ("circuit", "options", "alpha", "prompts", "quantiles", "answer")
+        }
+        content = hashlib.sha256(json.dumps({**fields, "tokens": self.tokens}, sort_keys=True).encode())
+        for kind, means in (("write", self.means.writes), ("read", self.means.reads)):
+            for name, mean in sorted(means.items()):
+                content.update(f"{kind}:{name}".encode())
+                content.update(mean.detach().double().cpu().numpy().tobytes())
+        return content.hexdigest()
+
     def place(self, score: Score) -> Score:
-        """The result with its percentiles in the reference set; a failed one unchanged."""
+        """The result with its percentiles in the reference set, and whose they are; a failed one has none."""
+        score = replace(score, options=score.options | {"calibration": self.sha256})
         if score.eics is None:
             return score
         percentiles = {name: percentile(getattr(score, name), values) for name, values in self.quantiles.items()}

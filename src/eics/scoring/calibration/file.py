@@ -13,9 +13,12 @@ from typing import Any
 
 import torch
 
-from eics.errors import OptionError
+from eics.data.files import nameable, write_bytes, write_text
+from eics.data.json_text import parse_json
+from eics.errors import OptionError, as_path
 from eics.scoring.alpha import AlphaCalibration
 from eics.scoring.calibration.calibration import QUANTITIES, Calibration
+from eics.scoring.record_types import field_problem, is_number
 from eics.transformer.means import Means
 
 FORMAT = "eics-calibration"
@@ -30,8 +33,8 @@ def check_calibration_path(path: Path) -> None:
 
 
 def save_calibration(calibration: Calibration, path: str | Path) -> None:
-    """Writes a calibration in the format of the file's suffix."""
-    path = Path(path)
+    """Writes a calibration in the format of the file's suffix; the file appears whole, in place of an earlier one."""
+    path = as_path(path, "calibration file")
     check_calibration_path(path)
     fields = {name: getattr(calibration, name) for name in _FIELDS}
     chosen = None if calibration.chosen is None else asdict(calibration.chosen)
@@ -41,18 +44,20 @@ def save_calibration(calibration: Calibration, path: str | Path) -> None:
         lists = {
             part: {name: mean.tolist() for name, mean in getattr(means, part).items()} for part in ("writes", "reads")
         }
-        path.write_text(_dump(document | {"means": lists}) + "\n", encoding="utf-8")
+        write_text(path, _dump(document | {"means": lists}) + "\n")
         return
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     tensors = {f"write:{name}": mean for name, mean in means.writes.items()}
     tensors |= {f"read:{name}": mean for name, mean in means.reads.items()}
-    save_file({name: mean.contiguous() for name, mean in tensors.items()}, path, {"calibration": _dump(document)})
+    contiguous = {name: mean.contiguous() for name, mean in tensors.items()}
+    header = _dump(document).encode("utf-8", "backslashreplace").decode()  # a lone surrogate as the escape of JSON
+    write_bytes(path, save(contiguous, {"calibration": header}))
 
 
 def load_calibration(path: str | Path) -> Calibration:
     """Reads a calibration; the error for any other file says what is wrong with it."""
-    path = Path(path)
+    path = nameable(as_path(path, "calibration file"))
     try:
         document, means = _read_json(path) if path.suffix == ".json" else _read_safetensors(path)
         return _calibration(document, means)
@@ -82,7 +87,7 @@ def _dump(document: dict[str, Any]) -> str:
 
 def _read_json(path: Path) -> tuple[dict[str, Any], Means]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise OptionError(f"must be a readable file of JSON: {error}.") from None
     _check_format(document)
@@ -104,7 +109,7 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Any], Means]:
         reason = getattr(error, "strerror", None) or error
         raise OptionError(f"must be a safetensors or .json file that can be read: {reason}.") from None
     try:
-        document = json.loads(metadata.get("calibration", "null"))
+        document = parse_json(metadata.get("calibration", "null"))
     except json.JSONDecodeError as error:
         raise OptionError(f"must have JSON in its header: {error}.") from None
     _check_format(document)
@@ -132,13 +137,22 @@ def _calibration(document: dict[str, Any], means: Means) -> Calibration:
         rising = len(values) > 1 and list(values) == sorted(values) and all(map(math.isfinite, values))
         if name not in QUANTITIES or not rising:
             raise OptionError(f"must have quantiles of {', '.join(QUANTITIES)} that never fall. Got {name!r}.")
-    if "eics" not in quantiles or not {"name", "sha256"} <= set(document["circuit"]):
-        raise OptionError("must have quantiles of eics and a circuit with 'name' and 'sha256'.")
+    if "eics" not in quantiles:
+        raise OptionError("must have quantiles of eics.")
+    for name, kind in (("model", "model"), ("circuit", "circuit"), ("options", "options"), ("answer", "seed"),
+                       ("tokens", "token_ids")):  # fmt: skip
+        if problem := field_problem(kind, document[name]):
+            raise OptionError(f"has a {name} that {problem}.")
+    odd = next((name for part in (means.writes, means.reads) for name in part if not name.isascii()), None)
+    if odd is not None:
+        raise OptionError(f"must have means of a model's nodes. Got {odd!r}.")
     widths = {tuple(mean.shape) for part in (means.writes, means.reads) for mean in part.values()}
     if len(widths) != 1 or len(next(iter(widths))) != 1:
         raise OptionError(f"must have means that are vectors of one width. Got shapes {sorted(widths)}.")
     if chosen is not None:
         chosen = AlphaCalibration(**chosen | {"quartiles": tuple(chosen["quartiles"])})
+        if not all(map(is_number, (chosen.alpha, chosen.target, chosen.median, chosen.prompts, *chosen.quartiles))):
+            raise OptionError("must say how its alpha was chosen in finite numbers.")
     tokens = document["tokens"]
     options = dict(document["options"])
     if document["version"] == 1 and options.get("mode") == "fast":

@@ -9,6 +9,8 @@ import torch
 from eics.circuits.graph import Circuit
 from eics.errors import OptionError, PromptError
 from eics.models.base import Model
+from eics.models.out_of_memory import memory_explained
+from eics.models.prompt_values import token_ids
 from eics.models.prompts import Prompt, as_prompts, tokenize
 from eics.scoring.alpha import AlphaCalibration
 from eics.scoring.batch import score_prompts
@@ -24,6 +26,7 @@ LEAST = 2
 """The fewest scored prompts that have quantiles."""
 
 
+@memory_explained
 def calibrate(
     model: Any,
     circuit: Circuit,
@@ -34,6 +37,7 @@ def calibrate(
     tokens: Sequence[int] | None = None,
     batch_size: int = 8,
     tick: Callable[[int], None] = lambda _: None,
+    failures: dict[str | int, str] | None = None,
     **options: Any,
 ) -> Calibration:
     """Scores a reference set and summarises it, so that later scores can be compared with it.
@@ -42,6 +46,7 @@ def calibrate(
         model, circuit, prompts, preset, answer, tokens, batch_size, **options: as `eics.score` takes them.
             `alpha="auto"` is chosen on these prompts; a number is kept.
         tick: called with the number of prompts finished since the last call.
+        failures: filled with the reason of each prompt that could not be scored.
 
     Prompts that cannot be scored are left out; at least two must remain. Under `residual="propagated"` the means of
     these prompts stand in for everything outside the circuit, as they will for later prompts.
@@ -50,19 +55,21 @@ def calibrate(
     chosen = resolve(preset, options)
     listed = as_prompts(prompts)
     adapted.check_circuit(circuit)
+    circuit.carrying(chosen.linearization)  # refuses a circuit of which nothing remains
     means = prompt_means(adapted, circuit, listed, batch_size)
     scored: list[Score] = []
     rows = score_prompts(
         adapted, circuit, listed, [chosen], answer=answer, tokens=tokens, batch_size=batch_size, means=means
     )
-    first_failure = ""
+    failures = {} if failures is None else failures
     for (score,) in rows:
         tick(1)
         if score.eics is None:
-            first_failure = first_failure or f" Prompt {score.id!r} failed: {score.reason}"
+            failures[score.id] = str(score.reason)
         else:
             scored.append(score)
     if len(scored) < LEAST:
+        first_failure = next((f" Prompt {id!r} failed: {reason}" for id, reason in failures.items()), "")
         raise OptionError(
             f"A calibration must have at least {LEAST} prompts that can be scored. It has {len(scored)}.{first_failure}"
         )
@@ -76,7 +83,7 @@ def calibrate(
         quantiles=dict(_quantiles(scored)),
         means=means,
         answer=answer,
-        tokens=None if tokens is None else tuple(tokens),
+        tokens=None if tokens is None else token_ids(tokens),
     )
 
 
@@ -92,9 +99,17 @@ def prompt_means(model: Model, circuit: Circuit, prompts: Sequence[Prompt], batc
     if not token_lists:
         raise OptionError(f"A calibration must have a prompt that the model can run. It has none: {reason}.")
     means = mean_of(_runs(model, circuit, token_lists, batch_size))
-    if not all(bool(mean.isfinite().all()) for part in (means.writes, means.reads) for mean in part.values()):
-        raise OptionError("The model's activations must be finite on every prompt of a calibration. Some are not.")
-    return means
+    if _is_finite(means):
+        return means
+    # A prompt on which the model overflows fails when it is scored; here it must not spoil the others' means.
+    finite = [tokens for tokens in token_lists if _is_finite(mean_of(_runs(model, circuit, [tokens], 1)))]
+    if not finite:
+        raise OptionError("A calibration must have a prompt with finite activations. The model overflows on each one.")
+    return mean_of(_runs(model, circuit, finite, batch_size))
+
+
+def _is_finite(means: Means) -> bool:
+    return all(bool(mean.isfinite().all()) for part in (means.writes, means.reads) for mean in part.values())
 
 
 def _runs(

@@ -1,0 +1,136 @@
+"""What a reader asks next about one prompt: where, on what, and saying what. Only if asked for (`details=True`).
+
+    positions    each node's share of the residual, split over token positions; the read-out's lies at the answer
+    patterns     the attention pattern of each head in the circuit, from each query or, for long prompts, the answer's
+    top_tokens   what each head or MLP adds to the logits at the answer position: the logit lens of its write
+
+All of it comes from the pass that was scored. The logit lens takes the write through the final norm with the scale that
+was observed there, and through the unembedding; biases of the norm and of the unembedding belong to no node, and a soft
+cap on the logits comes after the sum over nodes, so neither is applied.
+
+Sizes are bounded: a head has T x T weights up to `MOST_QUERIES` tokens, beyond that T; `queries` says which rows
+there are.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eics.circuits.graph import Circuit, Kind, Node
+from eics.linearized.circuit import LinearizedCircuit
+from eics.models.base import Model
+from eics.models.prompts import token_texts
+from eics.scoring.options import Options
+from eics.scoring.sheaf import position_shares
+from eics.transformer.attention import AttentionState, head_writes
+from eics.transformer.forward import ForwardState
+from eics.transformer.norm import NormMap
+
+MOST_QUERIES = 64
+TOP_TOKENS = 5
+_DIGITS = 4  # of attention weights
+
+
+def details_of(state: ForwardState, linearized: LinearizedCircuit, options: Options) -> list[dict[str, Any]]:
+    """The `details` of each prompt of a batch, as records have them."""
+    lengths, answers = state.lengths.tolist(), state.answer.tolist()
+    shares = _positions(linearized.restrict(options.positions), options, lengths, answers)
+    patterns = _patterns(state, linearized.circuit, lengths, answers)
+    tokens = _top_tokens(state, linearized.circuit)
+    columns = zip(shares, patterns, tokens, strict=True)
+    return [{"positions": own, "patterns": rows, "top_tokens": top} for own, rows, top in columns]
+
+
+def _positions(
+    linearized: LinearizedCircuit, options: Options, lengths: list[int], answers: list[int]
+) -> list[dict[str, list[float]]]:
+    """Shares by token, for each prompt and node. A stalk without positions, the read-out's, is at the answer."""
+    by_prompt: list[dict[str, list[float]]] = [{} for _ in lengths]
+    shares = position_shares(linearized.engine(), residual=options.residual, metric=options.metric)
+    for node, tensor in shares.items():
+        rows = tensor.expand(len(lengths), -1).tolist()
+        for shown, row, length, answer in zip(by_prompt, rows, lengths, answers, strict=True):
+            whole = row[:length]
+            if linearized.stalks[node].positions is None:
+                whole = [0.0] * answer + row + [0.0] * (length - answer - 1)
+            shown[node] = [_short(share) for share in whole]
+    return by_prompt
+
+
+def _patterns(
+    state: ForwardState, circuit: Circuit, lengths: list[int], answers: list[int]
+) -> list[dict[str, dict[str, Any]]]:
+    """The rows of each head's pattern, for each prompt: all queries of a short prompt, the answer's of a long one."""
+    by_prompt: list[dict[str, dict[str, Any]]] = [{} for _ in lengths]
+    queries = [
+        list(range(length)) if length <= MOST_QUERIES else [answer]
+        for length, answer in zip(lengths, answers, strict=True)
+    ]
+    for layer, heads in _heads(circuit).items():
+        spec = state.model.transformer.blocks[layer].attention
+        read, rotation = state.attention_reads[layer], state.rotations.get(layer)
+        attention = AttentionState(spec, read, rotation, state.summed.get(layer), frozen=True, heads=heads)
+        for head, pattern in zip(heads, attention.activations.pattern, strict=True):
+            for shown, rows, asked, length in zip(by_prompt, pattern, queries, lengths, strict=True):
+                kept = rows[asked, :length].double().tolist()
+                weights = [[round(weight, _DIGITS) for weight in row] for row in kept]
+                shown[f"a{layer}.h{head}"] = {"queries": asked, "rows": weights}
+    return by_prompt
+
+
+def _top_tokens(state: ForwardState, circuit: Circuit) -> list[dict[str, list[dict[str, Any]]]]:
+    """For each prompt, the tokens to whose logits each head or MLP adds most at the answer position."""
+    spec, model = state.model.transformer, state.model
+    assert state.final_read is not None
+    norm = NormMap.at(spec.final_norm, _at_answer(state, state.final_read).unsqueeze(1), frozen=True)
+    unembed = spec.unembed.to(state.final_read.dtype)
+    by_prompt: list[dict[str, list[dict[str, Any]]]] = [{} for _ in state.answer]
+    for node, write in _writes_at_answer(state, circuit).items():
+        through = norm.mv(write[:, None, None]).flatten(1)  # (B, d)
+        top = (through @ unembed.mT).topk(min(TOP_TOKENS, unembed.shape[0]), dim=1)
+        for shown, logits, ids in zip(by_prompt, top.values.tolist(), top.indices.tolist(), strict=True):
+            shown[node] = _named(model, ids, logits)
+    return by_prompt
+
+
+def _named(model: Model, ids: list[int], logits: list[float]) -> list[dict[str, Any]]:
+    texts: Sequence[str | None] = token_texts(model, ids) or [None] * len(ids)
+    columns = zip(texts, ids, logits, strict=True)
+    return [{"token": text, "id": id, "logit": _short(logit)} for text, id, logit in columns]
+
+
+def _writes_at_answer(state: ForwardState, circuit: Circuit) -> dict[str, Tensor]:
+    """What each head and MLP of the circuit wrote at the answer position, (B, d), interventions included."""
+    writes: dict[str, Tensor] = {}
+    for layer, heads in _heads(circuit).items():
+        spec, summed = state.model.transformer.blocks[layer].attention, state.summed.get(layer)
+        z = _at_answer(state, state.z[layer]).unsqueeze(1)
+        held = None if summed is None else _at_answer(state, summed).unsqueeze(1)
+        for head, write in zip(heads, head_writes(spec, z, heads, held).squeeze(2), strict=True):
+            change = state.applied.heads.get(layer, {}).get(head)
+            writes[f"a{layer}.h{head}"] = write if change is None else write + _at_answer(state, change)
+    for node in map(Node.parse, circuit.order):
+        if node.kind is Kind.MLP and node.layer is not None:
+            writes[node.name] = _at_answer(state, state.mlp_writes[node.layer])
+    return {node: writes[node] for node in circuit.order if node in writes}
+
+
+def _heads(circuit: Circuit) -> dict[int, list[int]]:
+    """The circuit's heads by layer."""
+    heads: dict[int, list[int]] = {}
+    for node in map(Node.parse, circuit.order):
+        if node.kind is Kind.HEAD and node.layer is not None and node.head is not None:
+            heads.setdefault(node.layer, []).append(node.head)
+    return heads
+
+
+def _at_answer(state: ForwardState, tensor: Tensor) -> Tensor:
+    """(B, T, n) at each prompt's answer position, (B, n)."""
+    return tensor[torch.arange(len(state.answer), device=tensor.device), state.answer]
+
+
+def _short(number: float) -> float:
+    """Six significant digits: records are read by people and by pages."""
+    return float(f"{number:.6g}")
