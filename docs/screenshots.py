@@ -2,59 +2,61 @@
 
     python docs/screenshots.py report.html docs
 
-Needs the browser that `make browser-test` installs.
+Needs the browser that `make browser-test` installs. The view of each picture is a link, as a reader would share it.
 """
 
 import os
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlencode
 
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-WIDTH = 1440
 BAR = 56  # pixels of the sticky bar at the top
+EIFFEL = {"run": "Well-posed", "prompt": "eiffel"}
+WITH_SPIRE = {"compare-run": "Well-posed", "compare-prompt": "spire"}
 
 
-def overview(page: Page) -> None:
-    """The run and all prompts."""
-    height = page.evaluate("document.getElementById('one').offsetTop - 14")
-    page.set_viewport_size({"width": WIDTH, "height": height})
+@dataclass(frozen=True)
+class Picture:
+    """A part of the page, from the top of one element to the bottom of another, as a link shows it."""
 
-
-def one_prompt(page: Page) -> None:
-    """One prompt, with a head and its edges selected."""
-    page.set_viewport_size({"width": WIDTH, "height": 1200})
-    page.select_option("#pick", label="eiffel: The Eiffel Tower is located in the city of")
-    page.locator("#circuit .node", has_text="a24.h4").click()
-    show(page, "#one", ".columns.one")
-
-
-def against(page: Page) -> None:
-    """The curve, and the same prompt compared with another."""
-    page.select_option("#pick", label="eiffel: The Eiffel Tower is located in the city of")
-    page.select_option("#against", label="spire: The Oskavian Spire is located in the city of")
-    page.locator("#compare .point").first.dispatch_event("click")
-    show(page, ".columns.half", ".columns.half")
-
-
-def show(page: Page, first: str, last: str) -> None:
-    """Scrolls and resizes the window to show everything from one element to another."""
-    edge = "([selector, side]) => document.querySelector(selector).getBoundingClientRect()[side] + scrollY"
-    top = page.evaluate(edge, [first, "top"]) - BAR - 10
-    bottom = page.evaluate(edge, [last, "bottom"]) + 14
-    page.set_viewport_size({"width": WIDTH, "height": round(bottom - top)})
-    page.mouse.move(0, 0)
-    page.evaluate("document.activeElement?.blur()")
-    page.evaluate("top => scrollTo(0, top)", top)
+    name: str
+    view: dict[str, str]
+    first: str
+    last: str
+    scheme: str = "light"
+    width: int = 1440
+    height: int | None = None  # pixels at most; everything if None
 
 
 PICTURES = (
-    ("light", overview, "report-overview.png"),
-    ("dark", one_prompt, "report-prompt.png"),
-    ("light", against, "report-against.png"),
+    Picture("report-overview.png", EIFFEL, "#mixed", "#all"),
+    Picture("report-prompt.png", EIFFEL | {"node": "a24.h4"}, "#one", ".columns.one", "dark", height=1200),
+    Picture("report-against.png", EIFFEL | WITH_SPIRE | {"edge": "a23.h4->a24.h4"}, ".columns.half", ".columns.half"),
+    Picture("report-differ.png", EIFFEL | WITH_SPIRE, "#versus", "#versus", height=1150),
+    Picture("report-details.png", EIFFEL | {"node": "a23.h4"}, ".columns.details", ".columns.details", height=760),
+    Picture("report-phone.png", EIFFEL | {"node": "a23.h4"}, "#one", ".columns.one", width=390, height=1600),
+    Picture("report-slide.png", EIFFEL | {"slides": "1"}, "body", "body", width=1920, height=1080),
 )
+
+
+def show(page: Page, picture: Picture) -> bool:
+    """Scrolls and resizes the window to show the picture's part of the page; False if the page lacks it."""
+    if not page.locator(picture.first).count():
+        return False
+    edge = "([selector, side]) => document.querySelector(selector).getBoundingClientRect()[side] + scrollY"
+    top = max(0, page.evaluate(edge, [picture.first, "top"]) - BAR - 10)
+    bottom = page.evaluate(edge, [picture.last, "bottom"]) + 14
+    height = min(round(bottom - top), picture.height or round(bottom - top))
+    page.set_viewport_size({"width": picture.width, "height": height})
+    page.mouse.move(0, 0)
+    page.evaluate("document.activeElement?.blur()")
+    page.evaluate("top => scrollTo(0, top)", top)
+    return True
 
 
 def main() -> None:
@@ -63,13 +65,14 @@ def main() -> None:
     with sync_playwright() as playwright:
         chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for scheme, prepare, name in PICTURES:
-            page = browser.new_page(color_scheme=scheme, viewport={"width": WIDTH, "height": 900})
-            page.goto(report.as_uri())
-            page.locator("#runs button", has_text="Well-posed").click()
-            prepare(page)
-            page.screenshot(path=folder / name)
-            Image.open(folder / name).convert("RGB").quantize(256).save(folder / name, optimize=True)
+        for picture in PICTURES:
+            size = {"width": picture.width, "height": picture.height or 900}
+            page = browser.new_page(color_scheme=picture.scheme, viewport=size)
+            page.goto(f"{report.as_uri()}#{urlencode(picture.view)}")
+            if show(page, picture):
+                page.screenshot(path=folder / picture.name)
+                image = Image.open(folder / picture.name).convert("RGB")
+                image.quantize(256).save(folder / picture.name, optimize=True)
             page.close()
         browser.close()
 

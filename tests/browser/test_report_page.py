@@ -42,7 +42,7 @@ def chosen(page):
 
 
 def test_it_opens_on_the_run_all_prompts_and_one(page):
-    assert page.locator("h2").all_inner_texts() == ["The run", "All prompts", "One prompt"]
+    assert page.locator("main h2").all_inner_texts() == ["The run", "All prompts", "One prompt", "Which nodes differ"]
     run = page.locator("#run").inner_text()
     for expected in (
         "made-up",
@@ -222,7 +222,8 @@ def test_circuits_of_two_kinds_in_one_file(open_page, tmp_path):
     page.locator("#runs button").nth(1).click()
     assert page.locator("#circuit .edge").count() == len(small.edges)
     assert chosen(page) == []
-    assert page.locator("#against option").count() == 2  # "nothing", and the other prompt of the same circuit
+    # "nothing", the other prompt of the same circuit, and the mean of the run
+    assert page.locator("#against option").count() == 3
 
 
 def test_filtering_keeps_the_colours_of_labels(page):

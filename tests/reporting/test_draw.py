@@ -284,15 +284,18 @@ def test_the_record_shown_is_the_one_asked_for_and_named(chain, tmp_path):
     )
     result = run(chain, out, "--record", records)
     assert result.exit_code == 0, result.output
-    assert "Prompt 1, preset paper: EICS 0.25, C_sh 1.5" in result.output
-    assert "Prompt 1, preset paper: EICS 0.25, C_sh 1.5" in " ".join(texts(out))
+    assert "Prompt 1, preset paper: EICS 0.250, C_sh 1.50" in result.output
+    assert "Prompt 1, preset paper: EICS 0.250, C_sh 1.50" in " ".join(texts(out))
     assert not [word for word in texts(out) if word.startswith("nodes:")]
     assert "chain" in texts(out)
-    result = run(chain, out, "--record", records, "--prompt-id", "b", "--title", "Mine")
-    assert "Prompt b, preset well-posed: EICS 0.25, C_sh 0.75" in " ".join(texts(out))
+    result = run(chain, out, "--record", records, "--prompt-id", "b", "--title", "Mine", "--overwrite")
+    assert "Prompt b, preset well-posed: EICS 0.250, C_sh 0.750" in " ".join(texts(out))
     assert "Mine" in texts(out)
-    assert "Prompt b, preset well-posed" in run(chain, out, "--record", records, "--preset", "well-posed").output
-    assert run(chain, out, "--record", records, "--quiet").output == ""
+    assert (
+        "Prompt b, preset well-posed"
+        in run(chain, tmp_path / "b.svg", "--record", records, "--preset", "well-posed").output
+    )
+    assert run(chain, out, "--record", records, "--quiet", "--overwrite").output == ""
     assert [word for word in texts(out) if word.startswith("edges: share")]
 
 

@@ -113,7 +113,7 @@ def test_a_changed_preset_is_still_that_preset(tmp_path):
     output = run(tmp_path / "s.jsonl", tmp_path / "g.json", "--preset", "well-posed")
     assert "Prompt 0, preset well-posed with euclidean: " in output
     eics.write_records(scores[:1], tmp_path / "s.jsonl")
-    output = run(tmp_path / "s.jsonl", tmp_path / "g.json", "--preset", "well-posed", code=2)
+    output = run(tmp_path / "s.jsonl", tmp_path / "none.json", "--preset", "well-posed", code=2)
     assert "must have one record of preset well-posed. It has: preset paper." in output
 
 
@@ -146,7 +146,7 @@ def test_shares_of_nodes_and_branches(tmp_path):
 
 def test_errors_are_clear(records, tmp_path):
     before = records.read_bytes()
-    assert "another file than the records" in run(records, records, code=2)
+    assert "OUT must not be the same file as RECORDS" in run(records, records, code=2)
     assert "folder that exists" in run(records, tmp_path / "none" / "g.json", code=2)
     assert "Prompt too long failed" in run(records, tmp_path / "g", "--prompt-id", "too long", code=2)
     assert "It has none" in run(records, tmp_path / "g", "--prompt-id", "p99", code=2)

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 import eics
 from eics.errors import OptionError
+from eics.scoring.numbers import number, percent
 from eics.scoring.result import failed
 from support.report_records import HOSTILE, make_circuit, make_score, make_scores, usual_scores
 
@@ -51,9 +52,9 @@ def test_a_result_as_html():
         "<b>id</b>",
         HOSTILE,
         "<i>why</i>",
-        f"{score.c_sh:.6g}",
+        number(score.c_sh),
         str(score.edges[0]),
-        f"{score.edges[0].share:.1%}",
+        percent(score.edges[0].share),
     ):
         assert expected in checked.text
     assert str(score.edges[8]) not in checked.text

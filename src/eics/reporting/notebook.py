@@ -4,6 +4,8 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from eics.scoring.numbers import number, percent
+
 if TYPE_CHECKING:
     from eics.scoring.result import EdgeTerm, NodeTerm, Score, Scores
 
@@ -13,10 +15,11 @@ _BAR = "#b73779"  # from the report's palette; visible on white and on black
 _NUMBERS = (
     ("eics", "EICS"), ("c_sh", "C_sh"), ("consistency", "1/(1+C_sh)"), ("dei", "dEI (nats)"),
     ("dei_norm", "emergence term"), ("ei_macro", "macro EI"), ("emergence_ratio", "ratio r"), ("alpha", "alpha"),
+    ("percentile", "percentile"),
 )  # fmt: skip
 _NOT_SCALAR = (
     "version", "circuit", "ei_parts", "edges", "nodes", "norms", "node_positions", "stderr", "diagnostics", "curve",
-    "tokens",
+    "tokens", "token_ids", "predictions", "warnings", "details", "interventions",
 )  # fmt: skip
 _CELL = "text-align:right;padding:2px 10px;font-variant-numeric:tabular-nums"
 _LEFT = "text-align:left;padding:2px 10px"
@@ -33,7 +36,7 @@ def score_html(score: "Score") -> str:
     return (
         f"<div><b>{title}</b> ({_text(score.status)}){prompt}"
         f"<div style='display:flex;flex-wrap:wrap;gap:4px 22px;margin:8px 0'>{tiles}</div>"
-        f"{reason if score.reason else ''}{_terms(score)}</div>"
+        f"{reason if score.reason else ''}{_predictions(score)}{_terms(score)}</div>"
     )
 
 
@@ -54,7 +57,7 @@ def _row(score: "Score", names: Sequence[str], largest: dict[str, float], labell
     for name in names:
         value = getattr(score, name)
         bar = _bar(value / largest[name]) if largest.get(name) and value is not None else ""
-        shown = "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+        shown = number(value) if isinstance(value, float | None) else str(value)
         cells.append(f"<td style='{_CELL if isinstance(value, float) else _LEFT}'>{bar}{_text(shown)}</td>")
     if labelled:
         cells.append(f"<td style='{_LEFT}'>{_text('' if score.label is None else score.label)}</td>")
@@ -64,8 +67,16 @@ def _row(score: "Score", names: Sequence[str], largest: dict[str, float], labell
 def _tile(label: str, value: float | None, error: float | None) -> str:
     if value is None:
         return ""
-    shown = f" <small style='opacity:.7'>± {error:.2g}</small>" if error else ""
-    return f"<span><small style='opacity:.7'>{label}</small><br><b>{value:.6g}</b>{shown}</span>"
+    shown = f" <small style='opacity:.7'>± {number(error)}</small>" if error else ""
+    return f"<span><small style='opacity:.7'>{label}</small><br><b>{number(value)}</b>{shown}</span>"
+
+
+def _predictions(score: "Score") -> str:
+    listed = (
+        f"{_text(repr(entry['token']) if entry['token'] is not None else entry['id'])} {percent(entry['probability'])}"
+        for entry in score.predictions
+    )
+    return f"<div>Next token: {', '.join(listed)}</div>" if score.predictions else ""
 
 
 def _terms(score: "Score") -> str:
@@ -75,7 +86,7 @@ def _terms(score: "Score") -> str:
     largest = max((abs(term.share) for term in terms), default=0.0) or 1.0
     rows = "".join(
         f"<tr><td style='{_LEFT}'>{_text(term)}</td><td style='{_LEFT}'>{_bar(term.share / largest)}</td>"
-        f"<td style='{_CELL}'>{term.share:.1%}</td><td style='{_CELL}'>{term.residual:.4g}</td></tr>"
+        f"<td style='{_CELL}'>{percent(term.share)}</td><td style='{_CELL}'>{number(term.residual)}</td></tr>"
         for term in terms[:_TERMS]
     )
     heads = (f"worst {'nodes' if score.nodes else 'edges'}", "", "share of C_sh", "squared residual")

@@ -1,10 +1,14 @@
 """Figures from results alone, built without pyplot: no global state and no display, yet notebooks show them."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import nan
 from pathlib import Path
 from typing import Any
 
+from eics.data.files import whole_file
 from eics.errors import OptionError
+from eics.reporting.figure_text import clean_texts
 from eics.scoring.result import Score
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # Okabe-Ito: safe for colour-blind readers
@@ -57,7 +61,8 @@ def edges(score: Score, *, most: int = _BARS) -> Any:
     _check_scored(score)
     worst = score.edges[:most]
     figure, (axes,) = panels(7.0, 1.2 + 0.26 * len(worst))
-    axes.barh(range(len(worst)), [100 * term.share for term in worst], color=COLOURS[0])
+    widths = [0.0 if score.is_consistent else 100 * term.share for term in worst]  # then shares are rounding errors
+    axes.barh(range(len(worst)), widths, color=COLOURS[0])
     axes.set_yticks(range(len(worst)), [str(term) for term in worst], fontsize=8, parse_math=False)
     axes.invert_yaxis()
     left = len(score.edges) - len(worst)
@@ -112,36 +117,54 @@ def distributions(scores: Sequence[Score]) -> Any:
 def scores_figure(scored: Mapping[str, Sequence[Score]]) -> Any:
     """C_sh and the score of every prompt in every configuration, and what contributes to C_sh in the last one.
 
-    Scores that were clipped to 0 are drawn hollow. Only the first 40 prompts are shown, and the title says so.
+    A prompt has the same row in all three panels, in every configuration. Scores that were clipped to 0 are drawn
+    hollow. Only the first 40 prompts that were scored are shown, and the title says so.
     """
-    shown = {name: [s for s in scores if s.eics is not None][:_ROWS] for name, scores in scored.items()}
-    last = next(reversed(shown.values()))
-    total = len(next(iter(scored.values())))
-    height = 1.6 + 0.32 * max(4, len(last))
+    by_prompt = {name: _by_prompt(scores) for name, scores in scored.items()}
+    prompts = list(dict.fromkeys(key for scores in by_prompt.values() for key in scores))
+    rows = [key for key in prompts if any(key in s and s[key].eics is not None for s in by_prompt.values())][:_ROWS]
+    shown = {name: [_scored(scores.get(key)) for key in rows] for name, scores in by_prompt.items()}
+    height = 1.6 + 0.32 * max(4, len(rows))
     figure, (left, middle, right) = panels(13.5, height, columns=3, width_ratios=[1, 1, 1.5])
     for index, (name, scores) in enumerate(shown.items()):
         _dots(left, scores, "c_sh", name, index)
         _dots(middle, scores, "eics", name, index)
-    names = [str(score.id) for score in last]
     for axes, title in ((left, r"$C_{\mathrm{sh}}$"), (middle, "EICS (hollow: clipped to 0)")):
-        axes.set_yticks(range(len(names)), names if axes is left else [])
-        axes.invert_yaxis()
         axes.set_title(title, fontsize=11)
         axes.grid(visible=True, axis="x", linewidth=0.5, alpha=0.5)
-    left.legend(frameon=False, fontsize=9, loc="best")
-    _shares(figure, right, last, next(reversed(shown)))
-    if len(last) < total:
-        figure.suptitle(f"{len(last)} of {total} prompts")
+    if rows:
+        left.legend(frameon=False, fontsize=9, loc="best")
+    _shares(figure, right, *next(reversed(shown.items())))
+    for axes in (left, middle, right):  # the rows of the map are one high, so all panels need its limits
+        axes.set_yticks(range(len(rows)), [str(id) for id, _ in rows] if axes is left else [], parse_math=False)
+        axes.set_ylim(max(1, len(rows)) - 0.5, -0.5)
+    if len(rows) < len(prompts):
+        figure.suptitle(f"{len(rows)} of {len(prompts)} prompts")
     return figure
 
 
+def _by_prompt(scores: Sequence[Score]) -> dict[tuple[str | int, int], Score]:
+    """Results by prompt: by id and, should an id come more than once, by how often it came before."""
+    seen: Counter[str | int] = Counter()
+    by_prompt = {}
+    for score in scores:
+        by_prompt[score.id, seen[score.id]] = score
+        seen[score.id] += 1
+    return by_prompt
+
+
+def _scored(score: Score | None) -> Score | None:
+    return None if score is None or score.eics is None else score
+
+
 def save(figure: Any, path: str | Path) -> None:
-    """Writes a figure in the format of the file's ending; text stays text, and equal figures give equal files."""
+    """Writes a whole figure in the format of the file's ending; text stays text, and equal figures give equal files."""
     from matplotlib import rc_context
 
+    clean_texts(figure)
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(Path(path).suffix)
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "eics", "pdf.fonttype": 42}):
-        figure.savefig(path, dpi=160, metadata=undated)
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "eics", "pdf.fonttype": 42}), whole_file(path) as part:
+        figure.savefig(part, dpi=160, metadata=undated)
 
 
 def _shown(figure: Any) -> Any:
@@ -180,24 +203,35 @@ def _check_scored(score: Score) -> None:
         raise OptionError(f"A result must have edges to be drawn. Prompt {score.id} has none: {score.reason}")
 
 
-def _dots(axes: Any, scores: Sequence[Score], quantity: str, name: str, index: int) -> None:
+def _dots(axes: Any, scores: Sequence[Score | None], quantity: str, name: str, index: int) -> None:
+    """A dot in the row of each prompt that was scored."""
     colour, marker = COLOURS[index % 4], _MARKERS[index % 4]
+    label: str | None = name
     for row, score in enumerate(scores):
+        if score is None:
+            continue
         face = "none" if quantity == "eics" and score.status == "clipped" else colour
-        label = name if row == 0 else None
         axes.plot([getattr(score, quantity)], [row], marker, color=colour, markerfacecolor=face, label=label)
+        label = None
 
 
-def _shares(figure: Any, axes: Any, scores: Sequence[Score], name: str) -> None:
-    """A heat map of shares: prompts by edges or nodes, in order of their mean share."""
-    by_prompt = [{str(term): term.share for term in (score.nodes or score.edges)} for score in scores]
+def _shares(figure: Any, axes: Any, name: str, scores: Sequence[Score | None]) -> None:
+    """A heat map of shares: prompts by edges or nodes, in order of their mean share; a prompt without any is blank."""
+    by_prompt = [_terms(score) for score in scores]
     terms = {term for shares in by_prompt for term in shares}
     mean = {term: sum(shares.get(term, 0.0) for shares in by_prompt) / max(1, len(by_prompt)) for term in terms}
     columns = sorted(mean, key=lambda term: (-mean[term], term))[:_COLUMNS]
-    table = [[shares.get(column, 0.0) for column in columns] for shares in by_prompt]
-    image = axes.imshow(table, aspect="auto", cmap="cividis", vmin=0.0)
-    axes.set_xticks(range(len(columns)), columns, rotation=60, ha="right", fontsize=8)
-    axes.set_yticks([])
+    table = [[shares.get(column, 0.0 if shares else nan) for column in columns] for shares in by_prompt]
+    lowest = min((shares.get(column, 0.0) for shares in by_prompt for column in columns), default=0.0)
+    image = axes.imshow(table or [[nan]], aspect="auto", cmap="cividis", vmin=min(0.0, lowest))  # some are negative
+    axes.set_xticks(range(len(columns)), columns, rotation=60, ha="right", fontsize=8, parse_math=False)
     cut = f"{len(columns)} largest of {len(terms)}" if len(terms) > len(columns) else f"all {len(terms)}"
     axes.set_title(rf"Share of $C_{{\mathrm{{sh}}}}$, {name} ({cut})", fontsize=11)
     figure.colorbar(image, ax=axes)
+
+
+def _terms(score: Score | None) -> dict[str, float]:
+    """Shares by node or edge; none for a prompt that failed, or that is consistent to rounding."""
+    if score is None or score.is_consistent:
+        return {}
+    return {str(term): term.share for term in (score.nodes or score.edges)}

@@ -2,7 +2,7 @@
 
 What records have in common is stored once: circuits with their layouts, prompts with their tokens (two presets give two
 records each), the grid of alphas. Edges and nodes are lists in the order of their circuit. An edge takes three letters,
-for its share and its cosine; its residual is that share of the record's `total`.
+for its share and its cosine, and a large share a fourth; its residual is that share of the record's `total`.
 """
 
 import hashlib
@@ -17,15 +17,18 @@ from typing import Any
 
 from eics import __version__
 from eics.circuits.graph import Edge
+from eics.data.files import write_text
 from eics.errors import OptionError
 from eics.reporting.page.circuits import Circuits
+from eics.reporting.page.details import finite, packed, token_of
 from eics.reporting.page.packing import Packed, halves, pairs, short, shorts
-from eics.reporting.page.runs import find_runs, last_name
+from eics.reporting.page.runs import Origin, differences, find_runs, last_name
 from eics.scoring.result import EdgeTerm, NodeTerm, Score
 
 SCRIPTS = (
-    "data.js", "dom.js", "colour.js", "table.js", "run.js", "distributions.js", "prompts.js", "circuit.js", "terms.js",
-    "compare.js", "curve.js", "prompt.js", "main.js",
+    "data.js", "dom.js", "colour.js", "table.js", "run.js", "distributions.js", "prompts.js", "usual.js", "zoom.js",
+    "circuit.js", "terms.js", "compare.js", "curve.js", "matrix.js", "details.js", "export.js", "prompt.js",
+    "versus.js", "address.js", "keys.js", "main.js",
 )  # fmt: skip
 """The page's code, in the order in which it is concatenated."""
 
@@ -38,18 +41,25 @@ _Shared = dict[str, tuple[int, Any]]
 
 
 def write_report(
-    scores: Iterable[Score], path: str | Path, *, notes: Sequence[str] = (), source: str | None = None
+    scores: Iterable[Score],
+    path: str | Path,
+    *,
+    notes: Sequence[str] = (),
+    source: str | None = None,
+    origins: Sequence[Origin] | None = None,
 ) -> None:
-    """Writes the report of results to an HTML file.
+    """Writes the report of results to an HTML file, which appears whole, in place of an earlier one.
 
     Args:
         scores: results of `eics.score` or `eics.read_records`.
         path: the file to write, ending in .html.
         notes: remarks to show at the top of the page, such as lines that could not be read.
         source: name of the file that the results came from.
+        origins: file and version of each result, if they are not all of one file and of this version.
     """
     check_report_path(Path(path))
-    Path(path).write_text(build_page(report_data(scores, notes=notes, source=source)), encoding="utf-8")
+    data = report_data(scores, notes=notes, source=source, origins=origins)
+    write_text(path, build_page(data))
 
 
 def check_report_path(path: Path) -> None:
@@ -92,13 +102,19 @@ def _asset(name: str) -> str:
     return (files("eics.reporting.page") / "assets" / name).read_text(encoding="utf-8")
 
 
-def report_data(scores: Iterable[Score], *, notes: Sequence[str] = (), source: str | None = None) -> dict[str, Any]:
+def report_data(
+    scores: Iterable[Score],
+    *,
+    notes: Sequence[str] = (),
+    source: str | None = None,
+    origins: Sequence[Origin] | None = None,
+) -> dict[str, Any]:
     """The data of a page, from results alone."""
     listed = list(scores)
     circuits = Circuits()
     for score in listed:
         circuits.see(score)
-    runs = find_runs(listed, circuits)
+    runs = find_runs(listed, circuits, origins)
     drawn = [circuit.drawn() for circuit in circuits.seen]
     graphs = [graph for graph, _ in drawn]
     prompts: _Shared = {}
@@ -119,6 +135,7 @@ def report_data(scores: Iterable[Score], *, notes: Sequence[str] = (), source: s
         "numbers": list(NUMBERS),
         "circuits": graphs,
         "runs": [run.described(graphs[run.circuit]) for run in runs],
+        "differences": differences(runs, circuits),
         "grids": [grid for _, grid in grids.values()],
         "prompts": [prompt for _, prompt in prompts.values()],
         "records": records,
@@ -160,7 +177,12 @@ def _record(score: Score, order: Mapping[Edge, int], circuit: Mapping[str, Any],
         nodeShare=_by_name({term.node: 0.0 if consistent else term.share for term in score.nodes}, nodes),
         nodeResidual=_by_name({term.node: term.residual for term in score.nodes}, nodes) if propagated else None,
         nodeTotal=None if propagated else _total(score.nodes),
+        nodeZ=_by_name(_usual(score), nodes),
+        usual=_percentiles(score),
         curve=_curve(score, grids),
+        predictions=_predictions(score) or None,
+        warnings=[str(warning.get("text", "")) for warning in score.warnings] or None,
+        details=packed(score.details),
     )
 
 
@@ -177,8 +199,9 @@ def _edges(score: Score, order: Mapping[Edge, int], *, blame: bool) -> dict[str,
         shares[index], cosines[index] = term.share if blame else 0.0, term.cosine
     most = max((share for share in shares if share is not None), default=0.0)
     angles = any(cosine is not None for cosine in cosines)
+    letters, fine = pairs(shares, cosines, most)
     return _without_none(
-        total=_total(score.edges), most=short(most), angles=angles or None, edges=pairs(shares, cosines, most)
+        total=_total(score.edges), most=short(most), angles=angles or None, edges=letters, fine=fine or None
     )
 
 
@@ -186,6 +209,27 @@ def _total(terms: Sequence[EdgeTerm | NodeTerm]) -> float | None:
     """The sum of squared residuals that the terms are shares of."""
     worst = max(terms, key=lambda term: term.share, default=None)
     return short(worst.residual / worst.share) if worst is not None and worst.share > 0 else None
+
+
+def _usual(score: Score) -> dict[str, float]:
+    """How many standard deviations a node's share lies from its usual one, if a calibration says so."""
+    values = {term.node: finite(getattr(term, "z", None)) for term in score.nodes}
+    return {node: value for node, value in values.items() if value is not None}
+
+
+def _percentiles(score: Score) -> list[float | None] | None:
+    """Percentiles of the record's numbers among the reference prompts of its calibration."""
+    entry = score.diagnostics.get("calibration")
+    given = entry.get("percentiles") if isinstance(entry, Mapping) else None
+    values = [finite(given.get(name)) if isinstance(given, Mapping) else None for name in NUMBERS]
+    values[0] = score.percentile if values[0] is None else values[0]
+    return shorts(values, 3) if any(value is not None for value in values) else None
+
+
+def _predictions(score: Score) -> list[list[Any]]:
+    """The likeliest next tokens with their probabilities."""
+    listed = [(token_of(entry), finite(entry.get("probability"))) for entry in score.predictions]
+    return [[token, short(probability, 3)] for token, probability in listed if probability is not None]
 
 
 def _errors(score: Score) -> list[float | None] | None:

@@ -4,14 +4,16 @@
 was killed, or written by a later version, should rather show the rest and say what is missing.
 """
 
-import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from eics.data.files import nameable
+from eics.data.json_text import parse_row
 from eics.errors import RecordError
+from eics.reporting.page.details import PARTS, all_finite, clean, finite
+from eics.reporting.page.runs import Origin
 from eics.scoring.options import CONFIGURATION, RECORDED
 from eics.scoring.records import from_row, is_parquet, parquet_rows
 from eics.scoring.result import READABLE_VERSIONS, RECORD_VERSION, STATUSES, Score, Scores
@@ -19,7 +21,7 @@ from eics.scoring.result import READABLE_VERSIONS, RECORD_VERSION, STATUSES, Sco
 _NUMBERS = ("eics", "c_sh", "consistency", "dei", "dei_norm", "ei_macro", "emergence_ratio", "percentile", "alpha")
 _NEEDED = ("eics", "c_sh", "dei", "dei_norm", "ei_macro")
 _WHOLE = ("seed", "forward_passes")
-_TEXTS = ("model", *(name for name in RECORDED if name != "seed"), "dtype", "prompt", "answer", "reason")
+_TEXTS = ("model", "fingerprint", *(name for name in RECORDED if name != "seed"), "dtype", "prompt", "answer", "reason")
 _MAPS = ("ei_parts", "stderr", "norms")
 _EXPECTED = ("edges", "ei_parts", "alpha", "mode", *CONFIGURATION)
 _LISTED = 6  # line numbers in a note before "and more"
@@ -31,21 +33,46 @@ class Readable:
 
     scores: Scores
     notes: tuple[str, ...] = ()
+    origins: tuple[Origin, ...] = ()
 
 
-def read_readable(path: str | Path) -> Readable:
-    """Reads every record that it can; raises a `RecordError` only if the file itself cannot be read."""
-    path = Path(path)
+def read_readable(*paths: str | Path) -> Readable:
+    """Reads every record that it can; raises a `RecordError` only if a file itself cannot be read."""
+    files = [_read_file(Path(path)) for path in paths]
+    if len(files) == 1:
+        return files[0]
+    names = _told_apart([Path(path) for path in paths])
+    return Readable(
+        Scores(score for file in files for score in file.scores),
+        tuple(f"{name}: {note}" for name, file in zip(names, files, strict=True) for note in file.notes),
+        tuple(Origin(n, origin.version) for n, file in zip(names, files, strict=True) for origin in file.origins),
+    )
+
+
+def _told_apart(paths: list[Path]) -> list[str]:
+    """Names of files, with a number where several have the same name: folders are nobody's business."""
+    names = [path.name for path in paths]
+    return [name if names.count(name) == 1 else f"{name} {number}" for number, name in enumerate(names, start=1)]
+
+
+def _read_file(path: Path) -> Readable:
     try:
-        parquet = is_parquet(path)
+        parquet = is_parquet(nameable(path))
         problems = _Problems("Row" if parquet else "Line")
         rows = list(_parquet(path, problems) if parquet else _lines(path, problems))
     except OSError as error:
         raise RecordError(
             f"The records must be a file that can be read. Got {str(path)!r}: {error.strerror}."
         ) from None
-    scores = [_Record(row, number, problems).score() for number, row in rows]
-    return Readable(Scores(score for score in scores if score is not None), tuple(problems.sentences()))
+    read = [(_Record(row, number, problems).score(), row) for number, row in rows]
+    kept = [(score, Origin(version=_version(row))) for score, row in read if score is not None]
+    scores, origins = Scores(score for score, _ in kept), tuple(origin for _, origin in kept)
+    return Readable(scores, tuple(problems.sentences()), origins)
+
+
+def _version(row: dict[str, Any]) -> str | int | None:
+    version = row.get("version")
+    return version if isinstance(version, str | int | None) else str(version)
 
 
 class _Problems:
@@ -73,8 +100,8 @@ def _lines(path: Path, problems: _Problems) -> Iterator[tuple[int, Any]]:
         if not line.strip():
             continue
         try:
-            yield number, json.loads(line.decode("utf-8"))
-        except (ValueError, RecursionError):
+            yield number, parse_row(line.decode("utf-8"))
+        except ValueError:
             cut_off = number == len(lines)  # a complete line ends with a line feed
             problems.add(number, "cut off, perhaps by a killed run; left out" if cut_off else "not JSON; left out")
 
@@ -112,7 +139,7 @@ class _Record:
         record |= {name: self._map(name) for name in _MAPS}
         record |= {name: number if isinstance(number := self.raw.get(name), int) else None for name in _WHOLE}
         record["edges"] = self._terms("edges", ("source", "target"), ("residual", "share"), ("cosine", "attribution"))
-        record["nodes"] = self._terms("nodes", ("node",), ("residual", "share"), ())
+        record["nodes"] = self._terms("nodes", ("node",), ("residual", "share"), ("z",))
         record |= {
             "id": self._id(),
             "status": self._status(record),
@@ -121,9 +148,16 @@ class _Record:
             "curve": self._curve(),
             "tokens": self._tokens(),
             "node_positions": self._positions(),
+            "predictions": self._objects("predictions"),
+            "warnings": self._objects("warnings"),
+            "interventions": self._objects("interventions"),
+            "details": self._details(),
             "label": label if isinstance(label := self.raw.get("label"), str | int | float) else None,
         }
         assert set(record) <= {field.name for field in fields(Score)}
+        for name in [name for name, value in record.items() if Score.field_problem(name, value)]:
+            self.note(f"{name} cannot be read")
+            record[name] = f"line {self.line}" if name == "id" else None
         version = 1 if self.raw.get("version") == 1 else RECORD_VERSION
         return Score.from_record({"version": version} | record)
 
@@ -160,7 +194,7 @@ class _Record:
         value = self.raw.get(name)
         if value is None:
             return None
-        number = _finite(value)
+        number = finite(value)
         if number is None and name not in _NEEDED:
             self.note(f"{name} is not a finite number")
         return number
@@ -172,7 +206,7 @@ class _Record:
     def _map(self, name: str) -> dict[str, float]:
         value = self.raw.get(name)
         items = value.items() if isinstance(value, dict) else ()
-        numbers = {str(key): number for key, item in items if (number := _finite(item)) is not None}
+        numbers = {str(key): number for key, item in items if (number := finite(item)) is not None}
         if len(numbers) < len(items) or (value is not None and not isinstance(value, dict)):
             self.note(f"a part of {name} cannot be read")
         return numbers
@@ -187,7 +221,7 @@ class _Record:
             return []
         terms = []
         for term in listed:
-            numbers = {key: _finite(term.get(key)) for key in (*needed, *optional)} if isinstance(term, dict) else {}
+            numbers = {key: finite(term.get(key)) for key in (*needed, *optional)} if isinstance(term, dict) else {}
             if any(numbers.get(key) is None for key in needed) or not all(isinstance(term.get(k), str) for k in texts):
                 continue
             if name == "edges" and min(numbers["residual"] or 0.0, numbers["share"] or 0.0) < 0:
@@ -208,7 +242,7 @@ class _Record:
         curve = self.raw.get("curve")
         if not isinstance(curve, dict):
             return None
-        columns = {name: _all_finite(curve[name]) for name in ("alpha", "dei", "ei_macro", "zeros") if name in curve}
+        columns = {name: all_finite(curve[name]) for name in ("alpha", "dei", "ei_macro", "zeros") if name in curve}
         alphas = columns.get("alpha") or [0.0]
         if len(alphas) != len(columns.get("dei", ())) or len(alphas) < 2 or min(alphas) <= 0:
             self.note("the curve cannot be read")
@@ -219,23 +253,27 @@ class _Record:
         tokens = self.raw.get("tokens")
         return [str(token) for token in tokens] if isinstance(tokens, list) else None
 
+    def _objects(self, name: str) -> list[dict[str, Any]]:
+        listed = self.raw.get(name)
+        objects = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+        if listed is not None and (not isinstance(listed, list) or len(objects) < len(listed)):
+            self.note(f"a part of {name} cannot be read")
+        return objects
+
+    def _details(self) -> dict[str, Any] | None:
+        raw = self.raw.get("details")
+        details = clean(raw)
+        if raw is not None and _count(details) < _count(raw):
+            self.note("a part of details cannot be read")
+        return details
+
     def _positions(self) -> dict[str, list[int]]:
         positions = self.raw.get("node_positions")
         items = positions.items() if isinstance(positions, dict) else ()
         return {str(node): [t for t in kept if isinstance(t, int)] for node, kept in items if isinstance(kept, list)}
 
 
-def _finite(value: Any) -> float | None:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _all_finite(values: Any) -> list[float]:
-    """The numbers, or an empty list if one of them is not a finite number."""
-    numbers = [_finite(value) for value in values] if isinstance(values, list) else []
-    return [] if None in numbers else [number for number in numbers if number is not None]
+def _count(details: Any) -> int:
+    """How many nodes the parts of `details` have, or 1 if it has another shape."""
+    parts = [details.get(name, {}) for name in PARTS] if isinstance(details, dict) else [None]
+    return sum(len(part) if isinstance(part, dict) else 1 for part in parts)

@@ -6,37 +6,45 @@ const PLAIN = 2; // width of every edge without attributions
 const STEP = 60; // edges drawn in full, and added by "more"
 
 /**
- * Draws the worst `limit` edges in full and the others faint; `mark` also draws those that touch the selection.
- * @param {{choose: (term: Term|null) => void, hover: (term: Term|null, event?: MouseEvent) => void}} actions
+ * Draws the first `limit` edges in full and the others faint; `mark` also draws those that touch the selection. Edges
+ * with a share below `prune` are left out, and nodes that lose all their edges fade.
+ * @param {{id: string, label: string, limit: number, prune: number, order?: number[], colourOf?: (edge: number) => string,
+ *   paint: (node: number) => {fill?: string, ink?: string, note?: string, value?: number, absent?: boolean},
+ *   view: {scale: number, x: number, y: number}, moved: () => void}} options
+ * @param {{choose: (term: Term|null) => void, hover: (term: Term|null, event?: MouseEvent) => void, selected: () => Term|null}} actions
  */
-function drawCircuit(record, limit, actions) {
+function drawCircuit(record, options, actions) {
   const circuit = circuitOf(record);
   if (!circuit.nodes.length) return null;
   const lists = unpack(record);
-  const order = edgesByShare(record);
-  const visible = new Set(order.slice(0, limit));
-  const counted = new Set(order);
+  const order = (options.order ?? edgesByShare(record)).filter((index) => lists.share[index] >= options.prune);
+  const visible = new Set(order.slice(0, options.limit));
+  const left = new Set(order);
+  const counted = new Set(edgesByShare(record));
   const all = [...circuit.edges.keys()];
-  const strongest = Math.max(0, ...circuit.edges.map((edge) => Math.abs(edge[3] ?? 0)));
-  const mostOfNode = Math.max(0, ...lists.nodeShare.filter((share) => !Number.isNaN(share)));
+  const strongest = strongestOf(circuit);
   const width = (index) => (strongest ? THIN + (WIDEST - THIN) * strength(Math.abs(circuit.edges[index][3] ?? 0), strongest) : PLAIN);
-  const edge = (index) => drawEdge(circuit, index, width(index), heat(strength(lists.share[index], record.most)), actions);
+  const colourOf = options.colourOf ?? ((index) => heat(strength(lists.share[index], record.most)));
+  const edge = (index) => drawEdge(record, index, width(index), colourOf(index), actions);
   const paths = (indices) => indices.map((index) => routeOf(circuit.edges[index]).path).join("") || "M0 0";
+  const reached = new Set(order.flatMap((index) => circuit.edges[index].slice(0, 2)));
   const revealed = svg("g", { class: "revealed" });
   const picture = svg("svg", {
-    viewBox: `0 0 ${circuit.width} ${circuit.height}`, width: circuit.width, height: circuit.height, class: "circuit", id: "circuit", tabindex: 0, role: "application", style: { minWidth: `${Math.round(circuit.width * 0.55)}px` },
-    "aria-label": "The circuit. Up and down arrows step through the edges by share, left and right through the nodes.",
+    viewBox: `0 0 ${circuit.width} ${circuit.height}`, width: circuit.width, height: circuit.height, class: "circuit", id: options.id, tabindex: -1, role: "group",
+    "aria-label": `${options.label} Up and down arrows step through the edges by share, left and right through the nodes.`,
   },
   circuit.rows.map(([label, top, bottom]) => svg("g", { class: "row" },
     svg("rect", { x: 4, y: top, width: circuit.width - 8, height: bottom - top, rx: 6 }),
     svg("text", { x: 14, y: (top + bottom) / 2, dy: "0.35em" }, label))),
-  svg("path", { d: paths(all.filter((index) => counted.has(index) && !visible.has(index))), class: "faint" }),
-  svg("path", { d: paths(all.filter((index) => !counted.has(index))), class: "silent" }),
+  svg("path", { d: paths(all.filter((index) => left.has(index) && !visible.has(index))), class: "faint" }),
+  svg("path", { d: paths(options.prune ? [] : all.filter((index) => !counted.has(index))), class: "silent" }),
   // The worst edge comes last, on top.
   svg("g", { class: "edges" }, [...visible].reverse().map(edge)), revealed,
-  svg("g", {}, circuit.nodes.map((_, index) => drawNode(circuit, index, lists.nodeShare[index], mostOfNode, actions))));
+  svg("g", {}, circuit.nodes.map((_, index) => drawNode(record, index, options.paint(index), Boolean(options.prune) && !reached.has(index), actions))));
+  picture.style.setProperty("--natural", `${circuit.width}px`);
+  const { buttons } = zoomable(picture, circuit.width, circuit.height, options.view, options.moved);
   picture.addEventListener("click", (event) => event.target === picture && actions.choose(null));
-  picture.addEventListener("keydown", (event) => walk(event, order, circuit, actions));
+  picture.addEventListener("keydown", (event) => walk(event, picture, order, circuit, actions));
 
   /** Highlights the selection or what is under the mouse; a node lights up with all its edges. */
   function mark(term, hovered) {
@@ -52,13 +60,18 @@ function drawCircuit(record, limit, actions) {
     const ends = lit?.kind === "edge" ? circuit.edges[lit.index].slice(0, 2) : [lit?.index];
     for (const drawn of picture.querySelectorAll(".node")) {
       const index = Number(drawn.dataset.node);
+      const chosen = term?.kind === "node" && term.index === index;
       drawn.classList.toggle("lit", ends.includes(index));
       drawn.classList.toggle("over", hovered?.kind === "node" && hovered.index === index);
+      drawn.setAttribute("aria-pressed", String(chosen));
+      drawn.setAttribute("tabindex", chosen || (term?.kind !== "node" && index === 0) ? 0 : -1);
     }
   }
 
-  return { picture, key: circuitKey(record, strongest, mostOfNode), mark };
+  return { picture, mark, buttons, left: order.length, strongest };
 }
+
+const strongestOf = (circuit) => Math.max(0, ...circuit.edges.map((edge) => Math.abs(edge[3] ?? 0)));
 
 const routes = new Map();
 
@@ -88,33 +101,46 @@ function smooth(points) {
 /** A click selects an edge or node, the mouse over it shows its numbers. */
 const handlers = (term, actions) => ({ onclick: () => actions.choose(term), onmousemove: (event) => actions.hover(term, event), onmouseleave: () => actions.hover(null) });
 
-function drawEdge(circuit, index, width, colour, actions) {
+function drawEdge(record, index, width, colour, actions) {
+  const circuit = circuitOf(record);
   const { path, tip: [x, y] } = routeOf(circuit.edges[index]);
   const size = 3 + width * 0.7;
   const dashes = circuit.edges[index][3] < 0 ? `${2 + width} ${1.5 + width / 2}` : null;
-  return svg("g", { class: "edge", "data-edge": index, ...handlers({ kind: "edge", index }, actions) },
+  const share = unpack(record).share[index];
+  return svg("g", { class: "edge", "data-edge": index, "data-share": share, role: "button", tabindex: -1, "aria-label": `edge ${edgeName(circuit, index)}, share ${percent(share)}`, ...handlers({ kind: "edge", index }, actions) },
   svg("path", { d: path, class: "casing", "stroke-width": width + 3 }),
   svg("path", { d: path, class: "line", stroke: colour, "stroke-width": width, "stroke-dasharray": dashes }),
   svg("path", { d: `M${x} ${y}l${-size} ${size * 1.5}h${2 * size}z`, fill: colour, class: "arrow" }),
   svg("path", { d: path, class: "hit" }));
 }
 
-function drawNode(circuit, index, share, most, actions) {
+const KINDS = { head: "attention head", mlp: "MLP", input: "embeddings", logits: "read-out" };
+
+function drawNode(record, index, painted, faded, actions) {
+  const circuit = circuitOf(record);
   const [name, x, y, kind, positions] = circuit.nodes[index];
   const [wide, tall] = circuit.box;
-  const filled = !missing(share) && most > 0;
-  const part = strength(share, most);
   const round = { head: 6, mlp: 0 }[kind] ?? tall / 2;
-  return svg("g", { class: `node ${kind}`, "data-node": index, ...handlers({ kind: "node", index }, actions) },
-  svg("rect", { x: x - wide / 2, y: y - tall / 2, width: wide, height: tall, rx: round, style: filled ? { fill: heat(part) } : {} }),
-  svg("text", { x, y, dy: "0.35em", style: filled ? { fill: onHeat(part) } : {} }, name),
+  const share = ofNodes(record, "share")[index];
+  const label = [name, KINDS[kind], missing(share) ? null : `share ${percent(share)}`, painted.note].filter(Boolean).join(", ");
+  return svg("g", {
+    class: `node ${kind}${faded ? " faded" : ""}${painted.absent ? " absent" : ""}`, "data-node": index, "data-value": painted.value ?? null, role: "button", tabindex: index ? -1 : 0, "aria-label": label, "aria-pressed": "false",
+    ...handlers({ kind: "node", index }, actions),
+  },
+  svg("rect", { x: x - wide / 2, y: y - tall / 2, width: wide, height: tall, rx: round, style: painted.fill ? { fill: painted.fill } : {} }),
+  svg("text", { x, y, dy: "0.35em", style: painted.ink ? { fill: painted.ink } : {} }, name),
+  painted.note ? svg("text", { x, y: y + tall / 2 + 11, class: "note" }, painted.note) : null,
   positions ? svg("text", { x: x + wide / 2 + 3, y, dy: "0.35em", class: "at" }, `@${cut(positions.join(","), 9)}`) : null);
 }
 
 /** Up and down step through the edges by share, left and right through the nodes in the order of computation. */
-function walk(event, order, circuit, actions) {
+function walk(event, picture, order, circuit, actions) {
   const steps = { ArrowDown: ["edge", 1], ArrowUp: ["edge", -1], ArrowRight: ["node", 1], ArrowLeft: ["node", -1] };
   if (event.key === "Escape") return actions.choose(null);
+  if (event.key === "Enter" || event.key === " ") {
+    event.preventDefault();
+    return event.target.dispatchEvent(new MouseEvent("click"));
+  }
   if (!steps[event.key]) return undefined;
   event.preventDefault();
   const [kind, step] = steps[event.key];
@@ -122,20 +148,48 @@ function walk(event, order, circuit, actions) {
   const selected = actions.selected();
   const at = selected?.kind === kind ? listed.indexOf(selected.index) : step > 0 ? -1 : listed.length;
   const next = listed[clamp(at + step, 0, listed.length - 1)];
-  return next === undefined ? undefined : actions.choose({ kind, index: next });
+  if (next === undefined) return undefined;
+  actions.choose({ kind, index: next });
+  return picture.querySelector(`[data-${kind}='${next}']`)?.focus();
 }
 
 /** What width, dashes and colours mean. Both scales are square roots: the middle is a quarter of the maximum. */
-function circuitKey(record, strongest, mostOfNode) {
-  const gradient = `linear-gradient(90deg, ${[0, 0.25, 0.5, 0.75, 1].map((part) => heat(part)).join(", ")})`;
-  const ends = (most, show) => el("small", {}, [0, most / 4, most].map((at) => el("span", {}, show(at))));
-  const colours = (title, most) => el("div", { class: "scale" }, el("span", {}, title), el("i", { style: { background: gradient } }), ends(most, percent));
-  const wedge = svg("svg", { viewBox: `0 0 120 ${WIDEST}`, class: "wedge" }, svg("path", { d: `M0 ${(WIDEST - THIN) / 2}v${THIN}L120 ${WIDEST}V0z` }));
+function circuitKey(record, strongest, colours) {
+  const wedge = svg("svg", { viewBox: `0 0 120 ${WIDEST}`, class: "wedge", "aria-hidden": "true" }, svg("path", { d: `M0 ${(WIDEST - THIN) / 2}v${THIN}L120 ${WIDEST}V0z` }));
   const widths = strongest
-    ? el("div", { class: "scale" }, el("span", {}, "edge width: |attribution|"), wedge, ends(strongest, (at) => text(at, 3)))
-    : el("div", { class: "scale" }, el("span", {}, "edge width"), el("small", {}, "all equal: the records have no attributions"));
-  const dashed = circuitOf(record).edges.some((edge) => edge[3] < 0) ? el("div", { class: "scale" }, el("span", {}, "dashed"), el("small", {}, "negative attribution")) : null;
-  return el("div", { class: "key" },
-    record.consistent ? el("div", { class: "scale" }, el("b", {}, "Consistent to rounding: no edge is to blame.")) : colours("edge colour: share of squared residual", record.most),
-    mostOfNode > 0 ? colours("node colour: share of C_sh", mostOfNode) : null, widths, dashed);
+    ? el("div", { class: "scale narrow" }, el("span", {}, "edge width: |attribution|"), wedge, el("small", {}, [0, strongest / 4, strongest].map((at) => el("span", {}, text(at, 3)))))
+    : el("div", { class: "scale narrow" }, el("span", {}, "edge width"), el("small", {}, "all equal: the records have no attributions"));
+  const dashed = circuitOf(record).edges.some((edge) => edge[3] < 0) ? el("div", { class: "scale narrow" }, el("span", {}, "dashed"), el("small", {}, "negative attribution")) : null;
+  return el("div", { class: "key" }, colours, widths, dashed);
+}
+
+const edgeKey = (record) => (record.consistent ? el("div", { class: "scale" }, el("b", {}, "Consistent to rounding: no edge is to blame.")) : colourKey("edge colour: share of squared residual", gradient(heat), [0, record.most / 4, record.most].map(percent)));
+
+const LEGIBLE = 26; // pixels of type on a slide
+
+/** On a slide, a circuit too large for readable names keeps the names of its worst nodes alone, as large as needed. */
+function enlargeLabels(picture, record) {
+  const scale = picture.getScreenCTM()?.a ?? 1;
+  if (13 * scale >= LEGIBLE * 0.7) return;
+  const shares = ofNodes(record, "share");
+  const size = LEGIBLE / scale;
+  const taken = [];
+  const worst = [...picture.querySelectorAll(".node")].sort((a, b) => (shares[b.dataset.node] || 0) - (shares[a.dataset.node] || 0));
+  for (const [rank, node] of worst.entries()) {
+    const [name, x, y] = circuitOf(record).nodes[node.dataset.node];
+    const [label, ...others] = node.querySelectorAll("text");
+    for (const note of others) note.style.display = "none";
+    const free = rank < 5 && taken.every(([left, top]) => Math.abs(left - x) > size * 0.6 * name.length || Math.abs(top - y) > size * 1.1);
+    if (free) taken.push([x, y]);
+    node.classList.toggle("named", free);
+    Object.assign(label.style, free ? { fontSize: `${size}px` } : { display: "none" });
+  }
+}
+
+/** Scrolls a picture that is wider than its frame sideways, so that the given node or the worst one is in the middle. */
+function centre(picture, record, index) {
+  const frame = picture.parentElement;
+  const shares = ofNodes(record, "share");
+  const at = index ?? [...shares.keys()].reduce((best, node) => ((shares[node] || 0) > (shares[best] || 0) ? node : best), 0);
+  frame.scrollLeft = (circuitOf(record).nodes[at][1] / circuitOf(record).width) * picture.getBoundingClientRect().width - frame.clientWidth / 2;
 }

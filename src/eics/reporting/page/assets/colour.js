@@ -8,10 +8,13 @@ const LABELS = {
   light: ["#0072b2", "#d55e00", "#009e73", "#a8487f", "#8a6d00", "#56b4e9", "#1d1f27", "#8c8c8c"],
   dark: ["#56b4e9", "#f0915a", "#3fc79a", "#e39ac4", "#e6c84b", "#8fa8ff", "#eceef4", "#9a9a9a"],
 };
+// Blue below, orange above: the pair that every kind of colour blindness keeps apart; a sign always goes with it.
+const AWAY = { light: { below: [33, 102, 172], middle: [247, 247, 247], above: [179, 88, 6] }, dark: { below: [92, 167, 245], middle: [46, 51, 66], above: [248, 160, 80] } };
 const THEME = "eics-theme";
 
 const systemTheme = matchMedia("(prefers-color-scheme: dark)");
-const isDark = () => (document.documentElement.dataset.theme || (systemTheme.matches ? "dark" : "light")) === "dark";
+const onPaper = matchMedia("print");
+const isDark = () => !onPaper.matches && (document.documentElement.dataset.theme || (systemTheme.matches ? "dark" : "light")) === "dark";
 
 /** How strongly a share is shown, from 0 to 1: a square root, because most shares are small. */
 const strength = (share, most) => (most > 0 ? Math.sqrt(clamp(share / most, 0, 1)) : 0);
@@ -23,8 +26,21 @@ function heat(part) {
   return `rgb(${mixed.join(",")})`;
 }
 
-/** Black or white, whichever is readable on `heat(part)`. */
-const onHeat = (part) => (isDark() === part > 0.36 ? "#000" : "#fff");
+/** Black or white, whichever has the higher contrast on a colour: at least 4.5 to 1. */
+function inkOn(colour) {
+  const linear = colour.match(/\d+/g).map((part) => (part / 255 <= 0.03928 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.179 ? "#000" : "#fff";
+}
+
+/** Colour of a deviation, from -1 (below) over 0 to 1 (above). */
+function away(part) {
+  const { below, middle, above } = AWAY[isDark() ? "dark" : "light"];
+  const end = part < 0 ? below : above;
+  const size = Math.sqrt(clamp(Math.abs(part), 0, 1));
+  return `rgb(${middle.map((first, i) => Math.round(first + size * (end[i] - first))).join(",")})`;
+}
+
+const gradient = (colour, from = 0) => `linear-gradient(90deg, ${[0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1].map((at) => colour(from + at * (1 - from))).join(", ")})`;
 
 const labelColour = (index) => LABELS[isDark() ? "dark" : "light"][index];
 

@@ -22,7 +22,7 @@ function drawCompare(record, other, actions) {
       svg("text", { x: EDGE - 5, y: SIDE - EDGE - at(share), dy: "0.35em", class: "tick", "text-anchor": "end" }, share ? percent(share) : ""),
     ]),
     svg("text", { x: EDGE + end / 2, y: SIDE - 8, class: "name", "text-anchor": "middle" }, `share, ${nameOf(record, other, 24)}`),
-    svg("text", { x: EDGE, y: 9, class: "name" }, `share, ${nameOf(other, record, 24)}`));
+    svg("text", { x: EDGE + 8, y: 9, class: "name" }, `share, ${nameOf(other, record, 24)}`));
   for (const index of both) picture.append(svg("circle", { cx: x(index), cy: y(index), r: 4.2, class: "point", "data-edge": index, ...handlers({ kind: "edge", index }, actions) }));
   return picture;
 }

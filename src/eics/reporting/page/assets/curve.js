@@ -1,6 +1,8 @@
 // dEI over alpha: linear near 0 and logarithmic beyond, so that both the zero and the far ends are visible.
 
-const CURVE = { width: 620, height: 240, left: 62, right: 14, top: 16, bottom: 40 };
+const CURVE = { height: 240, left: 62, right: 14, top: 16, bottom: 40 };
+/** Narrow on a phone, where a wide picture would shrink its type. */
+const curveWidth = () => (innerWidth < 600 && !onPaper.matches ? 350 : 620);
 
 function drawCurve(record) {
   const grid = DATA.grids[record.curve.grid];
@@ -11,7 +13,8 @@ function drawCurve(record) {
   const unit = size / 1000;
   const bend = (nats) => Math.asinh(nats / unit);
   const [low, high] = [Math.min(0, ...finite), Math.max(0, ...finite)].map(bend);
-  const { width, height, left, right, top, bottom } = CURVE;
+  const { height, left, right, top, bottom } = CURVE;
+  const width = curveWidth();
   const [first, last] = [Math.log10(grid[0]), Math.log10(grid.at(-1))];
   const x = (alpha) => left + ((Math.log10(alpha) - first) / (last - first)) * (width - left - right);
   const y = (nats) => top + ((high - bend(nats)) / (high - low || 1)) * (height - top - bottom);
@@ -22,7 +25,7 @@ function drawCurve(record) {
       svg("line", { x1: left, x2: width - right, y1: y(nats), y2: y(nats), class: nats ? "gridline" : "zero" }),
       svg("text", { x: left - 7, y: y(nats), dy: "0.35em", class: "tick", "text-anchor": "end" }, text(nats, 1)),
     ]),
-    decades.map((power) => svg("text", { x: x(10 ** power), y: height - bottom + 16, class: "tick", "text-anchor": "middle" }, text(10 ** power, 2))),
+    decades.filter((power) => width > 600 || power % 2 === 0).map((power) => svg("text", { x: x(10 ** power), y: height - bottom + 16, class: "tick", "text-anchor": "middle" }, text(10 ** power, 2))),
     svg("text", { x: left + (width - left - right) / 2, y: height - 6, class: "name", "text-anchor": "middle" }, "alpha"),
     svg("path", { d: path, class: "graph" }),
     zeros.filter((zero) => zero >= grid[0] && zero <= grid.at(-1)).map((zero) => svg("g", { class: "crossing" }, svg("circle", { cx: x(zero), cy: y(0), r: 5 }), svg("text", { x: x(zero), y: y(0) - 10, "text-anchor": "middle" }, `0 at ${text(zero, 3)}`))));
@@ -32,7 +35,8 @@ function drawCurve(record) {
 
 /** Marks the alpha that was used; its label avoids the curve. */
 function chosenAlpha(record, x, y) {
-  const { width, height, top, bottom } = CURVE;
+  const { height, top, bottom } = CURVE;
+  const width = curveWidth();
   const [at, dei] = [x(record.alpha), value(record, "dei")];
   const side = at > width - 160 ? "end" : "start";
   const below = y(dei) < (top + height - bottom) / 2;

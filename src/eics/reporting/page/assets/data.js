@@ -5,9 +5,13 @@
  * @typedef {[number, string]} Packed  the largest magnitude of a list, and the list in half precision
  * @typedef {{id: string|number, prompt?: string, tokens?: string[], answer?: string, label?: string}} Prompt
  * @typedef {Prompt & {run: number, status: string, reason?: string, alpha?: number, values: (number|null)[],
- *   errors?: (number|null)[], more?: Object<string, number>, consistent?: boolean, total?: number, most: number,
- *   angles?: boolean, edges: string, norm?: Packed, ei?: Packed, branch?: Packed, nodeShare?: Packed,
- *   nodeResidual?: Packed, nodeTotal?: number, curve?: {grid: number, dei: Packed, zeros?: number[]}}} Entry
+ *   errors?: (number|null)[], usual?: (number|null)[], more?: Object<string, number>, consistent?: boolean,
+ *   total?: number, most: number, angles?: boolean, edges: string, fine?: string, norm?: Packed, ei?: Packed,
+ *   branch?: Packed, nodeShare?: Packed, nodeResidual?: Packed, nodeTotal?: number, nodeZ?: Packed,
+ *   curve?: {grid: number, dei: Packed, zeros?: number[]}, predictions?: [string, number][], warnings?: string[],
+ *   details?: {positions: Object<string, Packed>, tops: Object<string, [string, number][]>,
+ *     patterns: Object<string, {queries: number[], keys: number, lengths: number[], weights: Packed}>},
+ *   mean?: number}} Entry  a mean over the prompts of a run has their number in `mean`
  * @typedef {{kind: "edge"|"node", index: number}} Term
  */
 
@@ -16,20 +20,26 @@ const NUMBER = Object.fromEntries(DATA.numbers.map((name, index) => [name, index
 /** @type {Entry[]} */
 const RECORDS = DATA.records.map(({ promptIndex, ...record }) => ({ ...DATA.prompts[promptIndex], ...record }));
 
-// As in eics/reporting/page/packing.py: 91 letters; 2942 values of a share, 255 of a cosine, and one each for "missing".
+// As in eics/reporting/page/packing.py: 91 letters; the largest codes of a share and of a cosine, one more for "missing".
 const LETTERS = Array.from({ length: 94 }, (_, index) => String.fromCharCode(33 + index)).filter((letter) => !'"<\\'.includes(letter));
 const WORTH = new Map(LETTERS.map((letter, worth) => [letter, worth]));
+const SHARES = 3728;
+const COSINES = 200;
+const DECADES = 12;
 
-/** Shares and cosines of the edges, three letters per edge. */
-function pairs(packed, most) {
-  const share = [];
+/** Shares and cosines of the edges: three letters per edge, and one more for each of the largest shares. */
+function pairs(packed, fine, most) {
+  const level = [];
   const cosine = [];
   for (let i = 0; i < packed.length; i += 3) {
     const number = (WORTH.get(packed[i]) * 91 + WORTH.get(packed[i + 1])) * 91 + WORTH.get(packed[i + 2]);
-    const [high, low] = [Math.floor(number / 256), number % 256];
-    share.push(high > 2941 ? NaN : most * (high / 2941) ** 4);
-    cosine.push(low > 254 ? NaN : low / 127 - 1);
+    const [high, low] = [Math.floor(number / (COSINES + 2)), number % (COSINES + 2)];
+    level.push(high > SHARES ? NaN : high);
+    cosine.push(low > COSINES ? NaN : (2 * low) / COSINES - 1);
   }
+  const large = [...level.keys()].filter((index) => level[index] > 0).sort((a, b) => level[b] - level[a] || a - b);
+  for (const [at, letter] of [...fine].entries()) level[large[at]] += WORTH.get(letter) / 90 - 0.5;
+  const share = level.map((code) => (code === 0 ? 0 : most * 10 ** (DECADES * ((code - 1) / (SHARES - 1) - 1))));
   return { share, cosine };
 }
 
@@ -53,15 +63,43 @@ const decoded = new Map();
 
 /** The lists of a record, by edge or node in the circuit's order; NaN stands for a missing number. */
 function unpack(/** @type {Entry} */ record) {
+  if (!decoded.has(record) && record.mean) decoded.set(record, meanLists(record.run));
   if (!decoded.has(record)) {
-    const lists = pairs(record.edges, record.most);
-    for (const name of ["norm", "ei", "branch", "nodeShare", "nodeResidual"]) lists[name] = halves(record[name]);
+    const lists = pairs(record.edges, record.fine ?? "", record.most);
+    for (const name of ["norm", "ei", "branch", "nodeShare", "nodeResidual", "nodeZ"]) lists[name] = halves(record[name]);
     if (!record.nodeResidual && record.nodeTotal) lists.nodeResidual = lists.nodeShare.map((share) => share * record.nodeTotal);
     lists.residual = lists.share.map((share) => share * (record.total ?? 0));
     lists.dei = halves(record.curve?.dei);
     decoded.set(record, lists);
   }
   return decoded.get(record);
+}
+
+const LISTS = ["share", "cosine", "residual", "norm", "ei", "branch", "nodeShare", "nodeResidual"];
+const withoutGaps = (numbers) => numbers.filter((number) => !missing(number));
+const average = (numbers) => (withoutGaps(numbers).length ? withoutGaps(numbers).reduce((sum, number) => sum + number, 0) / withoutGaps(numbers).length : NaN);
+const means = new Map();
+
+/** A run as if it were one prompt: every number is the mean over its scored prompts. Nothing is decoded before its use. */
+function meanOf(run) {
+  if (!means.has(run)) {
+    const records = recordsOf(run).filter(scored);
+    const values = DATA.numbers.map((_, index) => average(records.map((record) => record.values[index])));
+    means.set(run, {
+      id: `mean of ${records.length} prompts`, run, status: "ok", mean: records.length, values: values.map((number) => (missing(number) ? null : number)),
+      get most() {
+        return Math.max(0, ...withoutGaps(unpack(this).share));
+      },
+    });
+  }
+  return means.get(run);
+}
+
+function meanLists(run) {
+  const all = recordsOf(run).filter(scored).map(unpack);
+  const lists = { nodeZ: [], dei: [] };
+  for (const name of LISTS) lists[name] = (all.find((one) => one[name].length)?.[name] ?? []).map((_, index) => average(all.map((one) => one[name][index])));
+  return lists;
 }
 
 const INDEX = new Map(RECORDS.map((record, index) => [record, index]));
@@ -77,6 +115,7 @@ const labelOf = (record) => record.label ?? "no label";
 /** The same prompt in a run, or undefined. */
 function twin(record, run) {
   if (record.run === run) return record;
+  if (record.mean) return meanOf(run);
   const same = (other) => other.id === record.id && (promptText(other) === promptText(record) || !promptText(other) || !promptText(record));
   return recordsOf(run).find(same);
 }
@@ -93,3 +132,20 @@ function edgesByShare(record) {
   const counted = [...share.keys()].filter((index) => !Number.isNaN(share[index]));
   return counted.sort((a, b) => share[b] - share[a]);
 }
+
+/** What a node contributes: its own term of C_sh, or the terms of the edges into it if C_sh is taken by edge. */
+function ofNodes(record, measure) {
+  const lists = unpack(record);
+  if (measure === "norm" || measure === "ei") return lists[measure];
+  const own = measure === "share" ? lists.nodeShare : lists.nodeResidual;
+  if (own.length) return own;
+  const sums = circuitOf(record).nodes.map(() => NaN);
+  for (const [index, [, target]] of circuitOf(record).edges.entries()) {
+    const term = measure === "share" ? lists.share[index] : lists.residual[index];
+    if (typeof target === "number" && !missing(term)) sums[target] = (sums[target] || 0) + term;
+  }
+  return sums;
+}
+
+/** The settings in which the runs of two records differ, each with both values. */
+const settingsApart = (record, other) => DATA.differences.map(({ name, values }) => [name, values[record.run], values[other.run]]).filter(([, ours, theirs]) => ours !== theirs);

@@ -40,3 +40,11 @@ function percent(share) {
 
 const cut = (words, length) => (words.length > length ? `${words.slice(0, length - 1)}…` : words);
 const clamp = (number, low, high) => Math.min(high, Math.max(low, number));
+
+/** Tells a screen reader what changed. */
+function announce(words) {
+  byId("live").textContent = words;
+}
+
+/** A name for a file from any text: lower case, hyphens, nothing that a path could mean. */
+const slug = (words) => words.normalize("NFKD").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 60).replace(/-+$/, "");

@@ -1,6 +1,9 @@
 // The state of the page, and the actions that change it.
 
-const state = { run: null, record: null, other: null, term: null, hovered: null, limit: STEP, tab: "edge" };
+const state = {
+  run: null, record: null, other: null, base: null, term: null, hovered: null, limit: STEP, tab: "edge", measure: "share", prune: 0, colour: null, slides: false,
+  view: { scale: 1, x: 0, y: 0 }, viewB: { scale: 1, x: 0, y: 0 },
+};
 
 const actions = {
   selected: () => state.term,
@@ -9,7 +12,13 @@ const actions = {
     if (!record) return;
     turnTo(record, state.other);
     prompts.mark();
-    prompt.render();
+    renderPrompt();
+    announce(`Prompt ${record.id}: ${scored(record) ? `EICS ${text(value(record, "eics"))}, C_sh ${text(value(record, "c_sh"))}` : record.status}`);
+  },
+  step(by) {
+    const listed = prompts.shown();
+    const at = listed.indexOf(state.record);
+    actions.show(listed[clamp(at + by, 0, listed.length - 1)]);
   },
   /** Switches to another configuration and stays on the same prompts if it has them. */
   run(run) {
@@ -17,19 +26,34 @@ const actions = {
     const counterpart = (record) => record && twin(record, run);
     if (run !== state.run) Object.assign(state, { run, tab: DATA.runs[run].byNode ? "node" : "edge" });
     turnTo(counterpart(state.record) ?? records.find(scored) ?? records[0] ?? null, counterpart(state.other));
-    renderRuns();
-    renderRun(DATA.runs[run]);
-    prompts.render();
-    prompt.render();
+    renderAll();
+    announce(`Configuration ${DATA.runs[run].label}`);
   },
   compare(record) {
     Object.assign(state, { other: record, tab: record ? "edge" : state.tab });
-    prompt.render();
+    renderPrompt();
+  },
+  /** Chooses A of a comparison: a prompt becomes the one that the page shows. */
+  base(subject) {
+    state.base = subject?.mean ? subject : null;
+    if (!subject || subject.mean) return renderPrompt();
+    if (subject === state.other) state.other = null;
+    const { other } = state;
+    if (subject.run !== state.run) Object.assign(state, { run: subject.run, tab: DATA.runs[subject.run].byNode ? "node" : "edge" });
+    turnTo(subject, other);
+    return renderAll();
+  },
+  measure(measure) {
+    state.measure = measure;
+    versus.render();
+    writeAddress(state);
   },
   choose(term) {
     state.term = term;
     if (term && term.kind !== state.tab) actions.tab(term.kind);
     else prompt.mark();
+    versus.mark();
+    writeAddress(state);
   },
   hover(term, event) {
     const changed = term?.kind !== state.hovered?.kind || term?.index !== state.hovered?.index;
@@ -39,20 +63,70 @@ const actions = {
   },
   limit(to) {
     state.limit = to;
-    prompt.render();
+    renderPrompt();
   },
+  prune(least) {
+    state.prune = least;
+    renderPrompt();
+    byId("prune")?.focus();
+    announce(byId("left")?.textContent ?? "");
+  },
+  colour(scale) {
+    state.colour = scale;
+    renderPrompt();
+    byId("colour")?.focus();
+  },
+  moved: () => writeAddress(state),
   tab(kind) {
     state.tab = kind;
     prompt.showTab();
+    writeAddress(state);
+  },
+  slides(on = !state.slides) {
+    state.slides = on;
+    showSlides();
+    renderPrompt();
+    announce(on ? "Presentation: large type. Escape leaves it." : "Presentation left.");
   },
 };
 
-/** Shows another record; the selection and the comparison stay if the circuit stays. */
+/** Draws the prompt and what it is compared with anew. */
+function renderPrompt() {
+  prompt.render();
+  versus.render();
+  writeAddress(state);
+}
+
+function renderAll() {
+  renderRuns();
+  renderRun(DATA.runs[state.run]);
+  prompts.render();
+  renderPrompt();
+}
+
+/** Shows another record; the selection and the zoom stay if the circuit stays. */
 function turnTo(record, other) {
-  const same = (shown) => shown && record && circuitOf(shown) === circuitOf(record);
-  const term = same(state.record) ? state.term : null;
-  Object.assign(state, { record, term, hovered: null, other: same(other) && other !== record && scored(other) ? other : null });
+  const same = Boolean(state.record && record) && circuitOf(state.record) === circuitOf(record);
+  if (!same) Object.assign(state, { term: null, view: { scale: 1, x: 0, y: 0 }, viewB: { scale: 1, x: 0, y: 0 }, prune: 0 });
+  Object.assign(state, { record, hovered: null, other: other && other !== record && scored(other) ? other : null });
   tip(null);
+}
+
+/** Goes to the view that the address describes. */
+function goToAddress() {
+  if (!DATA.runs.length) return;
+  const given = readAddress();
+  Object.assign(state, given, { slides: given.slides || asked, tab: given.tab ?? (DATA.runs[given.run ?? state.run].byNode ? "node" : "edge") });
+  showSlides();
+  renderAll();
+}
+
+/** Whether the address asks for the presentation with "?present". */
+const asked = /[?&]present\b/.test(location.search);
+
+function showSlides() {
+  document.documentElement.classList.toggle("slides", state.slides);
+  byId("present").setAttribute("aria-pressed", String(state.slides));
 }
 
 function tip(term, event) {
@@ -75,7 +149,7 @@ function setTheme(theme) {
 }
 
 function redraw() {
-  if (DATA.runs.length) actions.run(state.run);
+  if (DATA.runs.length) renderAll();
 }
 
 byId("title").append(DATA.title);
@@ -90,9 +164,27 @@ systemTheme.addEventListener("change", () => {
   setTheme(null);
   redraw();
 });
+onPaper.addEventListener("change", redraw);
+byId("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address is taken
+  byId("one").focus();
+});
+byId("present").addEventListener("click", () => actions.slides());
+addEventListener("hashchange", goToAddress);
+let width = innerWidth;
+addEventListener("resize", () => {
+  if (width !== innerWidth && DATA.runs.length) renderPrompt(); // a phone's bars come and go without changing the width
+  width = innerWidth;
+});
+listenToKeys(actions);
 setTheme(storedTheme());
 renderNotes();
+renderMixed();
 const prompts = makePrompts(state, actions.show);
 const prompt = makePrompt(state, actions);
-if (DATA.runs.length) actions.run(0);
-else byId("run").append(el("h2", {}, "The run"), el("p", { class: "card" }, "The file has no record that can be read."));
+const versus = makeVersus(state, actions);
+if (DATA.runs.length) {
+  state.run = 0;
+  state.record = recordsOf(0).find(scored) ?? recordsOf(0)[0] ?? null;
+  goToAddress();
+} else byId("run").append(el("h2", {}, "The run"), el("p", { class: "card" }, "The file has no record that can be read."));

@@ -7,21 +7,28 @@ function makePrompt(state, actions) {
   function render() {
     const record = state.record;
     const complete = record && scored(record);
-    drawn = complete ? drawCircuit(record, state.limit, actions) : null;
+    const painted = complete ? paintNodes(record, state.colour) : null;
+    drawn = complete ? drawCircuit(record, { id: "circuit", label: "The circuit.", limit: state.limit, prune: state.prune, paint: painted.paint, view: state.view, moved: actions.moved }, actions) : null;
     tables = {};
     byId("one").replaceChildren(
       el("h2", {}, "One prompt"),
-      record ? el("div", { class: "card" }, chooser(record), tokens(record), configurations(record), numbers(record), record.reason ? el("p", { class: "warning" }, record.reason) : null) : el("p", { class: "card" }, "There is no record to show."),
+      record ? el("div", { class: "card lead" }, chooser(record), tokens(record), predictions(record), configurations(record), numbers(record), remarks(record)) : el("p", { class: "card" }, "There is no record to show."),
       ...(complete ? [
         el("div", { class: "columns one" },
-          el("div", { class: "card" }, el("h3", {}, "The circuit"), picture(record)),
+          el("div", { class: "card" }, el("h3", {}, "The circuit"), picture(record, painted)),
           el("div", { class: "stack beside" }, el("div", { class: "card detail", id: "detail", role: "status" }), el("div", { class: "card", id: "terms" }))),
+        details(record),
         el("div", { class: "columns half" },
           el("div", { class: "card" }, el("h3", {}, "dEI over alpha"), curve(record)),
           el("div", { class: "card" }, el("h3", {}, "Compared with another prompt, edge by edge"), comparison(record))),
       ] : []));
     showTab();
+    if (drawn) centre(drawn.picture, record, state.term?.kind === "node" ? state.term.index : null);
+    if (drawn && state.slides) enlargeLabels(drawn.picture, record);
   }
+
+  /** What the edges are compared with: the other record, if it has the same circuit. */
+  const other = () => (state.other && circuitOf(state.other) === circuitOf(state.record) ? state.other : null);
 
   /** Replaces only the table, so that keyboard focus stays where it is. */
   function showTab() {
@@ -31,31 +38,32 @@ function makePrompt(state, actions) {
 
   /** The table of the current tab, built on first use. */
   function table() {
-    tables[state.tab] ??= { edge: edgeTable, node: nodeTable }[state.tab](state.record, state.other, actions);
+    tables[state.tab] ??= { edge: edgeTable, node: nodeTable }[state.tab](state.record, other(), actions);
     return tables[state.tab];
   }
 
   function chooser(record) {
     const listed = actions.listed();
     const at = listed.indexOf(record);
-    const step = (by) => actions.show(listed[clamp(at + by, 0, listed.length - 1)]);
+    const { step } = actions;
     return el("div", { class: "tools" },
       el("button", { type: "button", onclick: () => step(-1), disabled: at <= 0, "aria-label": "Previous prompt" }, "‹"),
       el("label", {}, "prompt", picker("pick", recordsOf(state.run), record, actions.show)),
       el("button", { type: "button", onclick: () => step(1), disabled: at < 0 || at === listed.length - 1, "aria-label": "Next prompt" }, "›"),
-      el("label", {}, "compare with", picker("against", others(record), state.other, actions.compare, "nothing")));
+      el("label", {}, "compare with", picker("against", others(record), other(), actions.compare, "nothing")));
   }
 
-  /** Records to compare with: scored ones of the same circuit, those of this run first. */
+  /** Records to compare with: scored ones of the same circuit, those of this run first, then whole runs. */
   function others(record) {
-    const same = RECORDS.filter((other) => other !== record && scored(other) && circuitOf(other) === circuitOf(record));
-    return same.sort((a, b) => (a.run !== record.run) - (b.run !== record.run));
+    const same = (candidate) => candidate !== record && scored(candidate) && circuitOf(candidate) === circuitOf(record);
+    const runs = DATA.runs.map((_, run) => meanOf(run)).filter((mean) => mean.mean > 1 && same(mean));
+    return [...RECORDS.filter(same).sort((a, b) => (a.run !== record.run) - (b.run !== record.run)), ...runs];
   }
 
   function picker(id, records, chosen, choose, none) {
     const name = (record) => cut(`${record.id}${record.run === state.run ? "" : ` (${runOf(record).label})`}${promptText(record) ? `: ${promptText(record)}` : ""}`, 70);
-    return el("select", { id, onchange: (event) => choose(event.target.value === "" ? null : RECORDS[Number(event.target.value)]) },
-      none ? el("option", { value: "" }, none) : null, records.map((record) => el("option", { value: INDEX.get(record), selected: record === chosen }, name(record))));
+    return el("select", { id, onchange: (event) => choose(event.target.value === "" ? null : records[Number(event.target.value)]) },
+      none ? el("option", { value: "" }, none) : null, records.map((record, index) => el("option", { value: index, selected: record === chosen }, name(record))));
   }
 
   function tokens(record) {
@@ -69,6 +77,18 @@ function makePrompt(state, actions) {
     return shown || answer || label ? el("p", { class: "prompt", "aria-label": promptText(record) }, shown, answer, label) : null;
   }
 
+  /** What the model says next; probabilities as bars. */
+  function predictions(record) {
+    if (!record.predictions) return null;
+    return el("p", { class: "predictions" }, el("span", { class: "dim" }, "The model predicts "), record.predictions.map(([token, probability]) =>
+      el("span", { class: "prediction" }, el("span", { class: "token" }, token.replaceAll("\n", "⏎")), el("span", { class: "bar" }, el("i", { "data-probability": probability, style: { width: `${100 * clamp(probability, 0, 1)}%` } })), ` ${percent(probability)}`)));
+  }
+
+  /** Why to be careful with this prompt's numbers, or why it has none. */
+  function remarks(record) {
+    return [record.reason ? el("p", { class: "warning" }, record.reason) : null, (record.warnings ?? []).map((words) => el("p", { class: "warning record" }, el("b", {}, "⚠ "), words)), acrossSettings(record, other())];
+  }
+
   /** The same prompt in every configuration, numbers side by side; a click switches between them. */
   function configurations(record) {
     const twins = DATA.runs.map((_, run) => twin(record, run)).filter(Boolean);
@@ -80,22 +100,62 @@ function makePrompt(state, actions) {
   function numbers(record) {
     const tile = (name) => {
       const error = errorOf(record, name);
-      const against = state.other ? el("small", {}, `${nameOf(state.other, record, 12)}: ${text(value(state.other, name))}`) : null;
-      return missing(value(record, name)) ? null : el("div", { class: "tile" }, el("span", {}, NAMES[name]), el("b", {}, text(value(record, name))), error ? el("small", {}, `± ${text(error, 2)}`) : null, against);
+      const against = other() ? el("small", {}, `${nameOf(other(), record, 12)}: ${text(value(other(), name))}`) : null;
+      const usual = name === "percentile" ? null : record.usual?.[NUMBER[name]];
+      return missing(value(record, name)) ? null : el("div", { class: "tile", "data-name": name }, el("span", {}, NAMES[name]), el("b", {}, text(value(record, name))), error ? el("small", {}, `± ${text(error, 2)}`) : null, missing(usual) ? null : chip(usual, true), against);
     };
     const shown = ([name]) => name !== "share_position_0" || runOf(record).positions === "all";
     const minor = ([name, number]) => el("div", { class: "tile minor" }, el("span", {}, MORE[name] ?? name), el("b", {}, name.startsWith("share") ? percent(number) : text(number)));
     return el("div", { class: "tiles" }, Object.keys(NAMES).map(tile), Object.entries(record.more ?? {}).filter(shown).map(minor));
   }
 
-  function picture(record) {
+  function picture(record, painted) {
     if (!drawn) return el("p", {}, circuitOf(record).edges.length ? "It cannot be drawn; its edges are in the table." : "The records have no edges.");
-    return [thinning(record), drawn.key, el("div", { class: "picture" }, drawn.picture),
-      el("p", { class: "dim" }, "Point at an edge or a node, or press Tab and use the arrow keys: up and down for edges, left and right for nodes, Escape to deselect.")];
+    const name = [slug(runOf(record).label), slug(String(record.id)) || "prompt", "circuit"].filter(Boolean).join("-");
+    return [thinning(record), el("div", { class: "tools" }, pruning(record), colours(record), drawn.buttons, exportButtons(drawn.picture, `${record.id}: ${cut(promptText(record), 90)} (${runOf(record).label})`, name)),
+      circuitKey(record, drawn.strongest, [edgeKey(record), painted.key]), el("div", { class: "picture" }, drawn.picture),
+      el("p", { class: "dim hint" }, "Point at an edge or a node, or press Tab and use the arrow keys: up and down for edges, left and right for nodes, Escape to deselect. Zoom with + and −, or with the wheel after a click.")];
+  }
+
+  /** Leaves out edges with a small share; the slider is cubic, because most shares are small. */
+  function pruning(record) {
+    const order = edgesByShare(record);
+    if (!order.length || record.consistent) return null;
+    const { share } = unpack(record);
+    const tally = (least) => {
+      const left = order.filter((index) => share[index] >= least);
+      return `${left.length} of ${order.length} edges left${least ? ` (share ≥ ${percent(least)}; ${percent(left.reduce((sum, index) => sum + share[index], 0))} of the inconsistency)` : ""}`;
+    };
+    const count = el("output", { for: "prune", id: "left" }, tally(state.prune));
+    const least = (event) => record.most * (event.target.value / 100) ** 3;
+    const slider = el("input", {
+      type: "range", id: "prune", min: 0, max: 100, step: 1, value: Math.round(100 * Math.cbrt(Math.min(1, state.prune / record.most))), "aria-valuetext": tally(state.prune),
+      oninput: (event) => {
+        count.textContent = tally(least(event));
+        event.target.setAttribute("aria-valuetext", count.textContent);
+      },
+      onchange: (event) => actions.prune(least(event)),
+    });
+    return el("label", { class: "prune" }, "prune by share", slider, count);
+  }
+
+  function colours(record) {
+    const scales = scalesOf(record);
+    if (scales.length < 2) return null;
+    const shown = scaleOf(record, state.colour).key;
+    return el("label", {}, "node colour", el("select", { id: "colour", onchange: (event) => actions.colour(event.target.value) }, scales.map(({ key, name }) => el("option", { value: key, selected: key === shown }, name))));
+  }
+
+  /** Shares by token, and what the selected node attends to and writes, if the run kept it. */
+  function details(record) {
+    if (!record.details) return el("p", { class: "card dim", id: "no-details" }, NO_DETAILS);
+    const strip = positionStrip(record, state, actions);
+    return el("div", { class: "columns details" }, strip ? el("div", { class: "card" }, el("h3", {}, "Shares by token"), strip) : null,
+      el("div", { class: "card", id: "head" }));
   }
 
   function thinning(record) {
-    const order = edgesByShare(record);
+    const order = edgesByShare(record).filter((index) => unpack(record).share[index] >= state.prune);
     if (order.length <= STEP) return null;
     const carried = order.slice(0, state.limit).reduce((sum, index) => sum + unpack(record).share[index], 0);
     const button = (name, to) => el("button", { type: "button", class: "quiet", onclick: () => actions.limit(to) }, name);
@@ -107,7 +167,7 @@ function makePrompt(state, actions) {
 
   function tabs() {
     const tab = (kind, name) => el("button", { type: "button", role: "tab", id: `tab-${kind}`, "aria-selected": String(state.tab === kind), onclick: () => actions.tab(kind) }, name);
-    return el("div", { class: "tabs", role: "tablist" }, tab("edge", "Edges"), tab("node", "Nodes"));
+    return el("div", { class: "tabs", role: "tablist", "aria-label": "Terms of C_sh" }, tab("edge", "Edges"), tab("node", "Nodes"));
   }
 
   function curve(record) {
@@ -117,8 +177,8 @@ function makePrompt(state, actions) {
   }
 
   function comparison(record) {
-    if (!state.other) return el("p", { class: "dim" }, "Choose a prompt above, after “compare with”: the table then has both shares and their difference, and a plot here has one point per edge.");
-    return [drawCompare(record, state.other, actions), el("p", { class: "dim" }, "On the line both prompts agree; above it the edge is worse on the prompt of the vertical axis. Both axes are square roots.")];
+    if (!other()) return el("p", { class: "dim" }, "Choose a prompt above, after “compare with”: the table then has both shares and their difference, and a plot here has one point per edge.");
+    return [acrossSettings(record, other()), drawCompare(record, other(), actions), el("p", { class: "dim" }, "On the line both prompts agree; above it the edge is worse on the prompt of the vertical axis. Both axes are square roots.")];
   }
 
   /** Shows the selection in the picture, the table, the card and the prompt. */
@@ -127,6 +187,9 @@ function makePrompt(state, actions) {
     point();
     table().mark(state.term?.kind === state.tab ? state.term.index : null);
     byId("detail").replaceChildren(...(state.term ? describe(state.record, state.term) : worst(state.record)).flat(9));
+    byId("head")?.replaceChildren(el("h3", {}, "The selected node"), ...[headDetails(state.record, state.term)].flat(9));
+    const chosen = state.term?.kind === "node" ? circuitOf(state.record).nodes[state.term.index][0] : null;
+    for (const row of document.querySelectorAll("#strip tbody tr")) row.setAttribute("aria-selected", String(row.firstElementChild.textContent === chosen));
     const at = state.term?.kind === "node" ? circuitOf(state.record).nodes[state.term.index][4] : null;
     for (const token of document.querySelectorAll(".token")) token.classList.toggle("lit", Boolean(at?.includes(Number(token.dataset.position))));
   }
@@ -141,10 +204,10 @@ function makePrompt(state, actions) {
     const lists = unpack(record);
     const byNode = runOf(record).byNode;
     const nodes = () => [...lists.nodeShare.keys()].filter((i) => !Number.isNaN(lists.nodeShare[i])).sort((a, b) => lists.nodeShare[b] - lists.nodeShare[a]);
-    const named = byNode
-      ? nodes().slice(0, 3).map((i) => `${circuitOf(record).nodes[i]?.[0]} (${percent(lists.nodeShare[i])})`)
-      : edgesByShare(record).slice(0, 3).map((i) => `${edgeName(circuitOf(record), i)} (${percent(lists.share[i])})`);
-    return [el("b", {}, byNode ? "Worst nodes" : "Worst edges"), el("p", {}, named.join(", ")), el("p", { class: "dim" }, "Select an edge or a node to see its numbers here.")];
+    const terms = (byNode ? nodes() : edgesByShare(record)).slice(0, 5);
+    const share = byNode ? lists.nodeShare : lists.share;
+    const name = (i) => (byNode ? circuitOf(record).nodes[i]?.[0] : edgeName(circuitOf(record), i));
+    return [el("b", {}, byNode ? "Worst nodes" : "Worst edges"), el("ol", { class: "worst grid" }, terms.map((i) => el("li", {}, el("span", {}, name(i)), barred(share[i], largest(share))))), el("p", { class: "dim" }, "Select an edge or a node to see its numbers here.")];
   }
 
   return { render, mark, point, showTab };

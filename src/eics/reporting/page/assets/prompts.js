@@ -20,9 +20,9 @@ function makePrompts(state, choose) {
     const has = (name) => records.some((record) => !missing(value(record, name)));
     const number = (name, title, short = NAMES[name]) => has(name) && { name: short, title, number: true, of: (record) => value(record, name), show: (record) => shownNumber(record, name) };
     return [
-      { name: "prompt", wide: true, of: (record) => String(record.id), show: (record) => [el("b", {}, cut(String(record.id), 60)), " ", el("span", { class: "dim" }, cut(promptText(record), 90))] },
-      records.some((record) => record.answer !== undefined) && { name: "answer", of: (record) => record.answer ?? null, show: (record) => cut(record.answer ?? "", 30) },
-      labelled && { name: "label", of: (record) => record.label ?? null, show: (record) => labelMark(labelOf(record)) },
+      { name: "prompt", wide: true, of: (record) => String(record.id), show: (record) => [el("b", {}, cut(String(record.id), 60)), " ", el("span", { class: "dim" }, cut(promptText(record), 90)), record.warnings ? el("span", { class: "flag", title: record.warnings.join(" ") }, " ⚠", el("span", { class: "unseen" }, " has warnings")) : null] },
+      records.some((record) => record.answer !== undefined) && { name: "answer", side: true, of: (record) => record.answer ?? null, show: (record) => cut(record.answer ?? "", 30) },
+      labelled && { name: "label", side: true, of: (record) => record.label ?? null, show: (record) => labelMark(labelOf(record)) },
       number("eics", "The score: emergence term / (1 + C_sh)"),
       number("c_sh", "How much the circuit's edges leave unexplained; 0 means everything is explained"),
       number("dei", "Macro EI minus the EI of the parts, signed"),
@@ -88,5 +88,6 @@ function makePrompts(state, choose) {
 
 function shownNumber(record, name) {
   const error = errorOf(record, name);
+  if (name === "percentile" && !missing(value(record, name))) return chip(value(record, name));
   return el("span", { title: error ? `standard error ${text(error, 2)}` : null }, text(value(record, name)));
 }

@@ -1,7 +1,7 @@
 // The run: what was scored and how, what is exact, what to be careful with.
 
 const GLOSS = {
-  mode: { exact: "EI by factorization", lanczos: "EI by stochastic Lanczos quadrature", fast: "EI in its small-alpha form, for ranking" },
+  mode: { exact: "EI by factorization", lanczos: "EI by stochastic Lanczos quadrature", fast: "EI estimated from spectra of heads and moments of the rest", limit: "EI in its small-alpha form, for ranking" },
   linearization: { jacobian: "the true Jacobian of every node", frozen: "norms, attention patterns and gates held fixed" },
   residual: { edge: "one term per edge (equation 2)", joint: "one term per node: what all its parents leave unexplained", propagated: "the circuit run on its own, compared at its sinks" },
   parts: { nodes: "dEI subtracts every node", branches: "dEI subtracts every edge into a sink" },
@@ -26,6 +26,27 @@ function renderRun(run) {
 }
 
 const warning = ({ title, text: explanation }) => el("p", { class: "warning" }, el("b", {}, `${title}.`), " ", explanation);
+
+/** Names the settings in which the runs of the page differ: their numbers do not compare like with like. */
+function renderMixed() {
+  const box = byId("mixed");
+  box.hidden = DATA.runs.length < 2;
+  if (box.hidden) return;
+  const names = DATA.differences.map(({ name }) => name);
+  box.replaceChildren(
+    el("h3", {}, `This page has ${DATA.runs.length} runs${names.length ? ` that differ in ${names.join(", ")}` : ""}`),
+    el("div", { class: "frame" }, el("table", { class: "grid" }, el("caption", { class: "unseen" }, "Settings in which the runs differ"),
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "setting"), DATA.runs.map((run) => el("th", { scope: "col" }, run.label)))),
+      el("tbody", {}, DATA.differences.map(({ name, values }) => el("tr", {}, el("th", { scope: "row" }, name), values.map((shown) => el("td", {}, cut(shown, 60)))))))),
+    el("p", { class: "dim" }, "A difference between runs may come from these settings as well as from the prompts. Comparisons across them are marked ⚠."));
+}
+
+/** Marks a comparison of records that were scored with different settings; nothing if they were scored alike. */
+function acrossSettings(record, other) {
+  const apart = other ? settingsApart(record, other) : [];
+  const named = apart.map(([name, ours, theirs]) => `${name} ${cut(ours, 30)} against ${cut(theirs, 30)}`);
+  return apart.length ? el("p", { class: "warning across" }, el("b", {}, "⚠ Scored differently: "), `${named.join("; ")}. Differences show the settings as well as the prompts.`) : null;
+}
 
 function renderNotes() {
   const box = byId("notes");

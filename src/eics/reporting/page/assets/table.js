@@ -5,7 +5,7 @@ const PAGE = 200; // rows before a "more" button
 /**
  * `sorting` holds the column to sort by; it outlives the table, so that the next one is sorted the same way.
  * @param {{caption: string, columns: {name: string, title?: string, of: (row) => any, show?: (row) => any,
- *   number?: boolean, wide?: boolean}[], sorting: {name?: string, down?: boolean}, key: (row) => any,
+ *   number?: boolean, wide?: boolean, side?: boolean}[], sorting: {name?: string, down?: boolean}, key: (row) => any,
  *   choose: (row) => void, hover?: (row|null) => void}} options
  */
 function makeTable(options) {
@@ -23,7 +23,7 @@ function makeTable(options) {
       show();
     };
     const button = el("button", { type: "button", onclick: sort, title: column.title || null }, column.name, el("i", { "aria-hidden": "true" }));
-    head.append(el("th", { scope: "col", class: column.number ? "number" : null }, button));
+    head.append(el("th", { scope: "col", class: classes(column) }, button));
   }
 
   function sorted() {
@@ -50,7 +50,7 @@ function makeTable(options) {
   }
 
   function makeRow(row) {
-    const cells = columns.map((column) => el("td", { class: [column.number && "number", column.wide && "wide"].filter(Boolean).join(" ") || null }, column.show ? column.show(row) : column.of(row)));
+    const cells = columns.map((column) => el("td", { class: classes(column) }, column.show ? column.show(row) : column.of(row)));
     return el("tr", {
       "data-key": String(options.key(row)), tabindex: "-1",
       onclick: () => options.choose(row),
@@ -97,6 +97,9 @@ function makeTable(options) {
     shown: () => state.shown,
   };
 }
+
+/** How a column looks: `side` ones give way on a phone. */
+const classes = (column) => ["number", "wide", "side"].filter((name) => column[name]).join(" ") || null;
 
 /** Scrolls only the frame until a row is visible below the sticky head. */
 function reveal(frame, row) {

@@ -17,8 +17,9 @@ function describe(record, term) {
   }
   const [name, , , kind, positions] = circuit.nodes[i];
   return [
-    el("b", {}, name), " ", el("span", { class: "dim" }, { head: "attention head", mlp: "MLP", input: "embeddings", logits: "read-out" }[kind] ?? ""),
+    el("b", {}, name), " ", el("span", { class: "dim" }, KINDS[kind] ?? ""),
     el("dl", {}, line("EI", lists.ei[i], inNats), line("norm of a_v", lists.norm[i]), line("share of C_sh", lists.nodeShare[i], percent), line("squared residual", lists.nodeResidual[i]),
+      line("compared with usual", lists.nodeZ[i], (far) => signed(far, inSigmas)),
       line("positions", positions, () => positions.map((t) => tokenAt(record, t)).join(", "))),
   ];
 }
@@ -29,7 +30,7 @@ const tokenAt = (record, position) => (record.tokens?.[position] === undefined ?
 const nameOf = (record, other, length = 9) => (record.id === other.id ? cut(runOf(record).label, length) : cut(String(record.id), length));
 
 /** A share as a bar with its percentage. */
-const barred = (share, most) => (missing(share) ? "–" : [el("span", { class: "bar" }, el("i", { style: { width: `${100 * clamp(share / most, 0, 1)}%`, background: heat(strength(share, most)) } })), el("span", { class: "part" }, percent(share))]);
+const barred = (share, most) => (missing(share) ? "–" : [el("span", { class: "bar" }, el("i", { "data-share": share, style: { width: `${100 * clamp(share / most, 0, 1)}%`, background: heat(strength(share, most)) } })), el("span", { class: "part" }, percent(share))]);
 const largest = (...lists) => Math.max(0, ...lists.flat().filter((share) => !missing(share))) || 1;
 const numberColumn = (name, of, show = (number) => text(number, 3), title = null) => ({ name, title, number: true, of, show: (i) => show(of(i)) });
 
@@ -70,7 +71,7 @@ function nodeTable(record, other, actions) {
   return termTable("node", "Nodes", columns, rows, actions);
 }
 
-const SORTING = { edge: {}, node: {} };
+const SORTING = { edge: {}, node: {}, versus: { name: "B − A", down: true } };
 
 function termTable(kind, caption, columns, rows, actions) {
   const table = makeTable({
