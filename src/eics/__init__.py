@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from eics.errors import CircuitError, EICSError, ModelError, OptionError, RecordError
     from eics.linalg.check import check_operator
     from eics.linearized.explicit import LinearCircuit
+    from eics.models.prompt_files import read_prompts
+    from eics.models.prompts import Prompt
     from eics.scoring.api import score
     from eics.scoring.calibration.calibration import Calibration
     from eics.scoring.calibration.file import load_calibration, save_calibration
@@ -45,6 +47,8 @@ _NAMES = {
     "RecordError": "errors",
     "check_operator": "linalg.check",
     "LinearCircuit": "linearized.explicit",
+    "read_prompts": "models.prompt_files",
+    "Prompt": "models.prompts",
     "adapt": "transformer.adapt",
     "load_model": "transformer.adapt",
     "Ablate": "transformer.interventions",
@@ -100,6 +104,7 @@ __all__ = [
     "OptionError",
     "Options",
     "Patch",
+    "Prompt",
     "RecordError",
     "Score",
     "Scores",
@@ -112,6 +117,7 @@ __all__ = [
     "load_calibration",
     "load_circuit",
     "load_model",
+    "read_prompts",
     "read_records",
     "save_calibration",
     "score",

@@ -96,7 +96,7 @@ def test_the_input_is_never_overwritten(file, tmp_path):
     inner = folder / "c.json"
     inner.write_bytes(before)
     for source, out in ((file, file), (file, tmp_path / "link.json"), (folder, inner)):
-        assert "must not be the file that is read" in run("convert", source, out, code=2)
+        assert "which is read" in run("convert", source, out, "--overwrite", code=2)
     assert file.read_bytes() == inner.read_bytes() == before
 
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 import eics
 from eics.cli import main
 from eics.linearized.explicit_file import save_linear
+from eics.scoring.numbers import percent
 from eics.scoring.options import CHOICES
 from eics.scoring.result import with_provenance
 from support.circuits import build
@@ -130,7 +131,7 @@ def test_one_prompt_gets_a_bar_for_each_of_the_worst_edges(single, circuit):
     lengths = [line.count("█") for line in lines]
     assert lengths[0] == 24
     assert lengths == sorted(lengths, reverse=True)
-    assert f"{worst[0].share:.1%}" in lines[0]
+    assert percent(worst[0].share) in lines[0]
     assert f"({len(worst) - 8} more are not shown)" in " ".join(bars.split())
     assert "Worst edges" not in run("score", "--circuit", circuit).output  # two prompts
     assert "\x1b" not in output
@@ -153,7 +154,7 @@ def test_quiet_says_nothing(circuit):
         (["--circuit", "{circuit}", "--alpha", "high"], "must be a number > 0, or 'auto'"),
         (["--circuit", "{circuit}", "--node-probes", "0"], "The 'node_probes' option must be"),
         (["--circuit", "{circuit}", "--mode", "quick"], "'exact', 'lanczos', 'fast'"),
-        (["--circuit", "{circuit}", "--out", "x.csv"], "ending in .jsonl or .parquet"),
+        (["--circuit", "{circuit}", "--out", "x.txt"], "ending in .jsonl, .parquet or .csv"),
         (["--circuit", "{circuit}", "--out", "none/x.jsonl"], "folder for the records must exist"),
         (["--circuit", "{circuit}", "--report", "r.pdf"], "an .html file in a folder that exists"),
         ([], "Missing option '--circuit'"),

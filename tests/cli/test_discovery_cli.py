@@ -80,7 +80,7 @@ def test_from_task_to_circuit_to_curve(folder, tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (["--task", "nowhere.jsonl"], "must be a readable file of JSON lines, or one of facts"),
+        (["--task", "nowhere.jsonl"], "must be a readable file, or one of facts"),
         (["--out", "nowhere/circuit.json"], "must be a file in a folder that exists"),
         (["--out", "circuit.xyz"], "xyz"),
         (["--method", "eap", "--metric", "kl"], "no gradient at the clean prompt"),

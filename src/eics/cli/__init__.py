@@ -2,16 +2,14 @@
 
 It may import every room, and no room imports it. Heavy imports (torch, numpy, matplotlib, rich) stand inside the
 commands, so that `--help` is instant. Start with `score.py`; `options.py` has the options that commands share,
-`tables.py` and `terminal.py` have what they print with.
+`output.py` what they do about their output files, `tables.py` and `terminal.py` what they print with.
 """
-
-import os
-import sys
 
 import click
 
 from eics import __version__
 from eics.cli.bench import bench
+from eics.cli.boundary import Commands
 from eics.cli.calibrate import calibrate
 from eics.cli.circuit import circuit
 from eics.cli.damage import damage
@@ -22,31 +20,18 @@ from eics.cli.score import score
 from eics.cli.toy import toy
 from eics.cli.track import track
 from eics.cli.validate import validate
-from eics.errors import EICSError
 
 
-class _Commands(click.Group):
-    """Turns an error that the user can fix into one line and exit code 2."""
-
-    def invoke(self, context: click.Context) -> object:
-        try:
-            return super().invoke(context)
-        except EICSError as error:
-            click.echo(f"eics: {error}", err=True)
-            sys.exit(2)
-        except BrokenPipeError:  # as in `eics ... | head`
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the interpreter still flushes it at exit
-            sys.exit(0)
-        except OSError as error:
-            path = f" {error.filename}" if error.filename else ""
-            click.echo(f"eics: cannot write or read{path}: {error.strerror or error}", err=True)
-            sys.exit(2)
-
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__, prog_name="eics")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error; also after a command.")
 def main() -> None:
-    """EICS: is this circuit working on this input, and which edges break?"""
+    """EICS: is this circuit working on this input, and which edges break?
+
+    \b
+    eics score --model people-0 --circuit people --mode fast \\
+        --prompt "The profession of Lura Medorn is"
+    """
 
 
 for command in (bench, calibrate, circuit, damage, discover, export, models, report, score, toy, validate, track):

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eics.cli import options
+from eics.cli import options, output
 from eics.cli.export import choose_record, configuration_of, record_options
+from eics.cli.help import Group
 from eics.errors import OptionError, RecordError
+from eics.scoring.numbers import number
 
 if TYPE_CHECKING:
     from eics.circuits.formats import CircuitGraph
@@ -18,12 +20,15 @@ _PROMPT = 60  # characters of the prompt in the title of a drawing
 FORMATS = ("eics-circuit", "eap-json", "neuronpedia", "csv", "graphml", "dot")  # the writers, without importing them
 
 
-@click.group()
+@click.group(cls=Group)
 def circuit() -> None:
-    """Shows, converts and draws circuit files.
+    """Lists, shows, converts, draws and measures circuits.
 
     Recognises by content the files of EAP-IG and MIB, Edge-Pruning, ACDC, InterpBench, auto-circuit, circuit-tracer and
     Neuronpedia, GraphML, CSV and our own JSON. Nothing in a file is executed.
+
+    \b
+    eics circuit show facts
     """
 
 
@@ -57,27 +62,53 @@ def chosen_graph(file: str, cut_by: dict[str, Any]) -> "tuple[CircuitGraph, list
     return graph, notes
 
 
+@circuit.command("list")
+def list_circuits() -> None:
+    """Lists the bundled circuits: their model, their size, and how much of the model's behaviour each keeps.
+
+    \b
+    eics circuit list
+    """
+    from eics.circuits.load import bundled_circuits, load_graph
+    from eics.cli.tables import circuits_table
+    from eics.cli.terminal import console, print_list
+
+    console().print(circuits_table({name: load_graph(name) for name in bundled_circuits()}))
+    print_list(
+        "Faithfulness: the share of the model's metric that the circuit keeps on held-out prompts, with the rest "
+        "of the model as on corrupted prompts (95% interval); '-' if it was not measured.",
+        "Use a name in place of a file: eics circuit show facts.",
+    )
+
+
 @circuit.command()
 @click.argument("file")
 @cut_options
 @click.option("--model", help="Check that the circuit fits this model: folder, hub id or name from `eics models list`.")
-def show(file: str, model: str | None, **cut_by: Any) -> None:
-    """Shows a circuit options.FILE: nodes by layer, edges, ports, sources, sinks, and the models that it fits.
+@options.trust
+@options.quiet
+def show(file: str, model: str | None, trust_remote_code: bool, quiet: bool, **cut_by: Any) -> None:
+    """Shows a circuit FILE: nodes by layer, edges, ports, sources, sinks, and the models that it fits.
 
-    options.FILE may also be the folder of a MIB submission, or the name of a bundled circuit such as facts-by-hand.
+    FILE may also be the folder of a MIB submission, or the name of a bundled circuit such as facts-by-hand.
+
+    \b
+    eics circuit show people --model people-0
     """
     from eics.cli.tables import circuit_sentences, layer_table
     from eics.cli.terminal import console, print_list
 
     graph, notes = chosen_graph(file, cut_by)
     kept = graph.circuit()
-    console().print(layer_table(kept, f"{file}: {graph.format}"))
-    print_list(*circuit_sentences(graph, kept), *notes)
+    if not quiet:
+        console().print(layer_table(kept, f"{file}: {graph.format}"))
+        print_list(*circuit_sentences(graph, kept), *notes)
     if model is not None:
         from eics.transformer.adapt import load_model
 
-        load_model(model).check_circuit(kept)
-        print_list(f"It fits {model}: the model has all its nodes and edges.")
+        load_model(model, trust_remote_code=trust_remote_code).check_circuit(kept)
+        if not quiet:
+            print_list(f"It fits {model}: the model has all its nodes and edges.")
 
 
 @circuit.command()
@@ -88,8 +119,11 @@ def show(file: str, model: str | None, **cut_by: Any) -> None:
 )
 @cut_options
 @click.option("--only-kept", is_flag=True, help="Write only the circuit.  [default: all edges, flagged where possible]")
+@options.overwrite
 @options.quiet
-def convert(source: str, out: Path, to: str | None, only_kept: bool, quiet: bool, **cut_by: Any) -> None:
+def convert(
+    source: str, out: Path, to: str | None, only_kept: bool, overwrite: bool, quiet: bool, **cut_by: Any
+) -> None:
     """Writes the circuit file IN as OUT, in another format or cut by score.
 
     \b
@@ -101,22 +135,16 @@ def convert(source: str, out: Path, to: str | None, only_kept: bool, quiet: bool
     from eics.cli.terminal import console, print_list
 
     writer = writer_for(out, to)
-    _check_not_input(Path(source), out)
+    files = output.outputs({"OUT": out}, {"IN": source}, overwrite=overwrite)
     graph, notes = chosen_graph(source, cut_by)
     if only_kept:
         graph = graph.only_kept()
-    notes += write_graph(graph, out, writer.name)
+    with files:
+        notes += write_graph(graph, out, writer.name)
     if not quiet:
         counted = f"{len(graph.kept_edges)} edges kept of {len(graph.edges)}"
         console().print(f"{out}: {writer.about}, {counted}.", markup=False)
         print_list(*notes)
-
-
-def _check_not_input(source: Path, out: Path) -> None:
-    if not (out.exists() and source.exists()):
-        return
-    if out.samefile(source) or (source.is_dir() and source.resolve() in out.resolve().parents):
-        raise OptionError(f"OUT must not be the file that is read. Got {str(out)!r} for both: choose another name.")
 
 
 @circuit.command()
@@ -131,6 +159,7 @@ def _check_not_input(source: Path, out: Path) -> None:
     help="Above this, only the most important edges are drawn in full, and the picture says so.",
 )
 @click.option("--title", help="Of the picture.  [default: the circuit's name]")
+@options.overwrite
 @options.quiet
 @cut_options
 def draw(
@@ -141,6 +170,7 @@ def draw(
     preset: str | None,
     max_edges: int,
     title: str | None,
+    overwrite: bool,
     quiet: bool,
     **cut_by: Any,
 ) -> None:
@@ -148,13 +178,17 @@ def draw(
 
     CIRCUIT is a circuit file, the name of a bundled circuit, or an explicit circuit (.safetensors). Attributions in the
     file set the widths of the edges; the shares in a record set their colours.
+
+    \b
+    eics circuit draw people people.svg
     """
     options.check_picture(out, "out")
     if record is None and (prompt_id is not None or preset is not None):
         raise OptionError("--prompt-id and --preset choose a record, so they need --record with a file of records.")
+    files = output.outputs({"OUT": out}, {"CIRCUIT": file, "--record": record}, overwrite=overwrite)
     drawn, notes = _load(file, cut_by)
     shares = node_shares = None
-    lines = [Path(file).stem if title is None else title]
+    lines = [drawn.name or Path(file).stem if title is None else title]
     if record is not None:
         score = choose_record(record, prompt_id, preset)
         shares = _shares(score, drawn)
@@ -163,15 +197,17 @@ def draw(
         if score.is_consistent:
             shares, node_shares = dict.fromkeys(shares, 0.0), None
             lines.append("Consistent to rounding: no edge is to blame.")
+    from eics.cli.terminal import say
     from eics.reporting.drawing import draw_circuit
     from eics.reporting.plots import save
 
     figure = draw_circuit(
         drawn, scores=drawn.scores, shares=shares, node_shares=node_shares, max_edges=max_edges, title="\n".join(lines)
     )
-    save(figure, out)
+    with files:
+        save(figure, out)
     for line in () if quiet else (*notes, *lines[1:], f"Written to {out}."):
-        click.echo(line)
+        say(line)
 
 
 def _load(file: str, cut_by: dict[str, Any]) -> "tuple[Circuit, list[str]]":
@@ -179,8 +215,12 @@ def _load(file: str, cut_by: dict[str, Any]) -> "tuple[Circuit, list[str]]":
         from eics.linearized.explicit_file import load_linear
 
         return load_linear(file).circuit, []
+    from eics.circuits.cuts import cut_name
+
     graph, notes = chosen_graph(file, cut_by)
-    return graph.circuit(), notes
+    limits = {name: cut_by[name] for name in ("top_edges", "share", "min_score")}
+    how = f", {cut_name(**limits, signed=cut_by['signed'])}" if any(v is not None for v in limits.values()) else ""
+    return graph.circuit(f"{Path(file).stem}{how}"), notes
 
 
 def _shares(score: "Score", circuit: "Circuit") -> "dict[Edge, float]":
@@ -202,4 +242,4 @@ def _shares(score: "Score", circuit: "Circuit") -> "dict[Edge, float]":
 def _describe(score: "Score") -> str:
     prompt = score.prompt or ""
     quoted = f" ({prompt if len(prompt) <= _PROMPT else prompt[: _PROMPT - 3] + '...'!r})" if prompt else ""
-    return f"Prompt {score.id}{quoted}, {configuration_of(score)}: EICS {score.eics:.4g}, C_sh {score.c_sh:.4g}"
+    return f"Prompt {score.id}{quoted}, {configuration_of(score)}: EICS {number(score.eics)}, C_sh {number(score.c_sh)}"

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eics.cli import options
+from eics.cli import options, output
 from eics.cli.circuit import circuit
+from eics.cli.help import Command
+from eics.data.files import write_text
 from eics.errors import CircuitError
+from eics.scoring.numbers import number, signed
 
 if TYPE_CHECKING:
     from eics.circuits.formats import CircuitGraph
@@ -19,7 +22,7 @@ _task_options = options.combine(
     click.option(
         "--task",
         required=True,
-        help='JSON lines with "clean", "corrupted", "answer" and "foil", or a bundled task: facts, ioi, '
+        help='JSON lines or a table with "clean", "corrupted", "answer" and "foil", or a bundled task: facts, ioi, '
         "greater-than, people, induction.",
     ),
     click.option("--limit", type=options.POSITIVE, metavar="N", help="Use only the first N usable lines of the task."),
@@ -41,7 +44,7 @@ _task_options = options.combine(
 )
 
 
-@click.command()
+@click.command(cls=Command)
 @_task_options
 @click.option("--out", required=True, type=options.FILE, help="Circuit file to write.")
 @click.option("--edges", type=options.POSITIVE, default=100, help="Number of edges to select.")
@@ -68,6 +71,7 @@ _task_options = options.combine(
 @click.option(
     "--all-scores", is_flag=True, help="Write every edge of the model with its score; edges of the circuit are flagged."
 )
+@options.overwrite
 @options.quiet
 def discover(
     model: str,
@@ -76,6 +80,7 @@ def discover(
     edges: int,
     selection: str,
     all_scores: bool,
+    overwrite: bool,
     quiet: bool,
     batch_size: int,
     memory: float,
@@ -93,6 +98,7 @@ def discover(
     from eics.circuits.formats.files import write_graph, writer_for
 
     writer = writer_for(out, None)
+    files = output.outputs({"--out": out}, {"--task": task, "--model": model}, overwrite=overwrite)
     from eics.cli.terminal import console, print_list, track
     from eics.studies.discovery.eap import How, attribute
     from eics.studies.discovery.select import found_graph
@@ -103,10 +109,10 @@ def discover(
     loaded = load_model(model)
     read = read_task(task, loaded, limit)
     read.check(chosen.metric, chosen.ablation)
-    with track("pairs", len(read.pairs), quiet=quiet) as tick:
+    with files, track("pairs", len(read.pairs), quiet=quiet, model=loaded) as tick:
         attribution = attribute(loaded, read, chosen, batch_size=batch_size, memory=memory, tick=tick)
-    graph, dropped = found_graph(loaded, task, attribution, chosen, edges, selection, all_edges=all_scores)
-    notes = write_graph(graph, out, writer.name)
+        graph, dropped = found_graph(loaded, task, attribution, chosen, edges, selection, all_edges=all_scores)
+        notes = write_graph(graph, out, writer.name)
     if quiet:
         return
     from eics.cli.tables import layer_table
@@ -115,10 +121,10 @@ def discover(
     console().print(layer_table(kept, f"{out}: {len(kept.edges)} of {attribution.graph.edges} edges"))
     best = sorted(kept.scores.items(), key=lambda pair: -abs(pair[1]))[:5]
     print_list(
-        f"{read.name}: {len(read.pairs)} pairs; {chosen.metric} {attribution.clean:.3f} clean, "
-        f"{attribution.ablated:.3f} ablated.",
+        f"{read.name}: {len(read.pairs)} pairs; {chosen.metric} {number(attribution.clean)} clean, "
+        f"{number(attribution.ablated)} ablated.",
         *(f"Skipped lines: {len(read.skipped)}, the first for this reason: {line}." for line in read.skipped[:1]),
-        f"Largest scores: {', '.join(f'{edge} {score:+.3f}' for edge, score in best)}.",
+        f"Largest scores: {', '.join(f'{edge} {signed(score)}' for edge, score in best)}.",
         str(dropped),
         *notes,
         "Before you score it, check that it does what the model does: eics circuit faithfulness.",
@@ -137,6 +143,7 @@ def discover(
 @click.option("--picture", type=options.FILE, help="Figure of the curve: .png, .pdf or .svg.")
 @click.option("--seed", type=int, default=0, help="Seed of the bootstrap over prompts.")
 @click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON instead of a table.")
+@options.overwrite
 @options.quiet
 def faithfulness(
     file: str,
@@ -147,6 +154,7 @@ def faithfulness(
     out: Path | None,
     picture: Path | None,
     as_json: bool,
+    overwrite: bool,
     quiet: bool,
     **how: Any,
 ) -> None:
@@ -155,11 +163,19 @@ def faithfulness(
     1 is the full model, 0 the model with everything ablated. A file with the scores of all edges (`eics discover
     --all-scores`) gives a curve over circuit sizes and its two areas: CPR (under the curve; higher is better) and CMD
     (between the curve and 1; lower is better).
+
+    \b
+    eics circuit faithfulness people --model people-0 --task people-test
     """
     options.check_picture(picture)
     options.check_out(out)
+    files = output.outputs(
+        {"--out": out, "--picture": picture},
+        {"CIRCUIT": file, "--task": task, "--model": model},
+        overwrite=overwrite,
+    )
     from eics.circuits.load import load_graph
-    from eics.cli.terminal import console, print_list, track
+    from eics.cli.terminal import console, print_list, say, track
     from eics.studies.discovery.faithfulness import faithfulness as measure
     from eics.studies.discovery.full_graph import FullGraph
     from eics.studies.discovery.task import read_task
@@ -168,26 +184,26 @@ def faithfulness(
     loaded = options.model_loader(how)(model)
     circuits = _circuits(graph, shares, FullGraph.of(loaded).edges)
     read = read_task(task, loaded, limit)
-    with track("pairs", len(read.pairs), quiet=quiet) as tick:
-        result = measure(loaded, read, circuits, tick=tick, **how)
     setting = {"circuit": file, "model": model, "task": task, "metric": how["metric"], "ablation": how["ablation"]}
-    record = json.dumps({**setting, **result.to_record()}, indent=1)
-    if out is not None:
-        out.write_text(record + "\n", encoding="utf-8")
-    if picture is not None:
-        from eics.reporting.plots import save
-        from eics.studies.discovery.faithfulness import faithfulness_figure
+    with files, track("pairs", len(read.pairs), quiet=quiet, model=loaded) as tick:
+        result = measure(loaded, read, circuits, tick=tick, **how)
+        record = json.dumps({**setting, **result.to_record()}, indent=1)
+        if out is not None:
+            write_text(out, record + "\n")
+        if picture is not None:
+            from eics.reporting.plots import save
+            from eics.studies.discovery.faithfulness import faithfulness_figure
 
-        save(faithfulness_figure(result, f"{file}, {task}: {how['metric']}, {how['ablation']} ablation"), picture)
+            save(faithfulness_figure(result, f"{file}, {task}: {how['metric']}, {how['ablation']} ablation"), picture)
     if as_json and not quiet:
-        click.echo(record)
+        say(record)
     elif not quiet:
         from eics.cli.tables import faithfulness_table
 
         console().print(faithfulness_table(result, f"{file} on {task}, {how['ablation']} ablation"))
         print_list(
-            f"{how['metric']}: {result.full:.3f} for the full model, {result.empty:.3f} with everything ablated; "
-            f"{result.prompts} prompts; 95% intervals over prompts.",
+            f"{how['metric']}: {number(result.full)} for the full model, {number(result.empty)} with everything "
+            f"ablated; {result.prompts} prompts; 95% intervals over prompts.",
             *([] if result.cpr is None else [f"CPR {result.cpr}, CMD {result.cmd}."]),
         )
 

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eics.cli import options
-from eics.errors import OptionError, RecordError
+from eics.cli import options, output
+from eics.cli.help import Command
+from eics.errors import RecordError
+from eics.scoring.numbers import number
 from eics.scoring.options import CONFIGURATION, changes_of, nearest_preset
 
 if TYPE_CHECKING:
@@ -56,49 +58,70 @@ def _configuration(score: "Score") -> Mapping[str, Any]:
     return {name: getattr(score, name) for name in CONFIGURATION}
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("records", metavar="RECORDS.jsonl|.parquet", type=options.FILE)
 @click.argument("out", metavar="OUT", type=options.FILE)
 @click.option("--to", "format", type=click.Choice(FORMATS), default="neuronpedia", show_default=True, help="Format.")
 @record_options
+@options.overwrite
 @options.quiet
-def export(records: Path, out: Path, format: str, prompt_id: str | None, preset: str | None, quiet: bool) -> None:
+def export(
+    records: Path, out: Path, format: str, prompt_id: str | None, preset: str | None, overwrite: bool, quiet: bool
+) -> None:
     """Writes one prompt's scored circuit for other tools.
 
     Edge weights are attributions if the records have them, else shares of the inconsistency. Residuals, shares,
     cosines, norms and EI are written as extra keys, which other tools ignore.
+
+    \b
+    eics export records.jsonl graph.json --prompt-id 0
     """
     options.check_out(out)
-    if out.exists() and out.samefile(records):
-        raise OptionError.of("out", "another file than the records", str(out))
+    files = output.outputs({"OUT": out}, {"RECORDS": records}, overwrite=overwrite)
     from eics.circuits.formats import write_graph
+    from eics.cli.terminal import say
     from eics.reporting.export import scored_graph
 
     score = choose_record(records, prompt_id, preset)
-    notes = write_graph(scored_graph(score), out, format)
+    graph = scored_graph(score)
+    with files:
+        notes = write_graph(graph, out, format)
     done = f"Prompt {score.id}, {configuration_of(score)}: {len(score.edges)} edges, written to {out}."
     for line in () if quiet else (*notes, done):
-        click.echo(line)
+        say(line)
 
 
-@click.command()
-@click.argument("records", metavar="RECORDS.jsonl|.parquet", type=options.FILE)
+@click.command(cls=Command)
+@click.argument("records", metavar="RECORDS.jsonl|.parquet...", type=options.FILE, nargs=-1, required=True)
 @click.option("--out", type=options.FILE, required=True, help="The page: an .html file.")
+@options.overwrite
 @options.quiet
-def report(records: Path, out: Path, quiet: bool) -> None:
+def report(records: tuple[Path, ...], out: Path, overwrite: bool, quiet: bool) -> None:
     """Builds an HTML page from scored records.
 
     One interactive file from the output of `eics score` alone, without network or server: the run, all prompts, and for
-    each prompt the circuit, its edges and the curve of dEI. The page, and this command, list what could not be read.
+    each prompt the circuit, its edges and the curve of dEI. Several files become several runs of one page, which names
+    the options in which they differ. The page, and this command, list what could not be read.
+
+    \b
+    eics report records.jsonl --out report.html
     """
+    from eics.cli.terminal import say
     from eics.reporting.page import read_readable, write_report
     from eics.reporting.page.build import check_report_path
 
     check_report_path(out)
-    readable = read_readable(records)
-    write_report(readable.scores, out, notes=readable.notes, source=records.name)
+    files = output.outputs({"--out": out}, {"RECORDS": list(records)}, overwrite=overwrite)
+    readable = read_readable(*records)
+    if not readable.scores:
+        first = readable.notes[0] if readable.notes else "It is empty."
+        names = ", ".join(repr(str(path)) for path in records)
+        raise RecordError(f"A page must have a record that can be read. {names} has none: {first}")
+    source = ", ".join(path.name for path in records)
+    with files:
+        write_report(readable.scores, out, notes=readable.notes, source=source, origins=readable.origins)
     if quiet:
         return
     for note in readable.notes:
-        click.echo(note, err=True)
-    click.echo(f"{len(readable.scores)} records, written to {out} ({out.stat().st_size / 1e6:.2g} MB).")
+        say(note, err=True)
+    say(f"{len(readable.scores)} records, written to {out} ({number(out.stat().st_size / 1e6)} MB).")

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from eics.cli.verbosity import describe_model, set_level, stage
 from eics.errors import OptionError
 from eics.linalg.memory import MEMORY_MB
+from eics.models.device import DTYPES
+from eics.scoring.numbers import number
 from eics.scoring.options import CHOICES, PAPER, PRESETS, Options, resolve
 
 if TYPE_CHECKING:
@@ -41,9 +44,22 @@ tokens = click.option("--tokens", help="Token ids for --readout tokens, separate
 answer = click.option(
     "--answer", type=int, help="Position of the answer; negative counts from the end.  [default: last token]"
 )
-trust = click.option("--trust-remote-code", is_flag=True, help="Allow code that comes with a hub model to run.")
+trust = click.option(
+    "--trust-remote-code", is_flag=True, help="Let Python files that come with a model run on this machine."
+)
 resume = click.option("--resume", is_flag=True, help="Continue an interrupted run in --out.")
-quiet = click.option("--quiet", is_flag=True, help="Print nothing.")
+overwrite = click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
+quiet = combine(
+    click.option("--quiet", is_flag=True, callback=set_level, help="Print nothing but errors."),
+    click.option(
+        "--verbose",
+        is_flag=True,
+        callback=set_level,
+        expose_value=False,
+        help="Also say what is loaded, from where, how long each stage takes, and every warning in full.",
+    ),
+)
+"""How much is printed; only `--quiet` reaches the command."""
 
 
 def preset(*further: str, default: str | None = "paper", text: str = "Options to start from.") -> Decorator:
@@ -57,22 +73,29 @@ def memory(default: float) -> Decorator:
 
 
 def passes(what: str = "Prompts") -> Decorator:
-    """How the model runs: `--dtype`, `--device` and `--batch-size`, which counts `what`."""
+    """How the model is loaded and runs: `--dtype`, `--device`, `trust` and `--batch-size`, which counts `what`."""
     return combine(
-        click.option(
-            "--dtype", type=click.Choice(["float32", "float64", "bfloat16"]), help="Of the model.  [default: float32]"
-        ),
-        click.option("--device", help="Of the model, as torch names it.  [default: cpu]"),
+        click.option("--dtype", type=click.Choice(DTYPES), help="Precision of the model.  [default: float32]"),
+        click.option("--device", default="auto", help="As torch names it; auto: a GPU (CUDA, else MPS), else the CPU."),
         click.option("--batch-size", type=POSITIVE, default=8, help=f"{what} per forward pass."),
+        trust,
     )
 
 
 def model_loader(given: dict[str, Any]) -> "Callable[[str], Model]":
-    """Loads models as `passes` and `trust` say; takes their values, except the batch size, out of `given`."""
+    """Loads models as `passes` says; takes their values, except the batch size, out of `given`."""
     from eics.transformer.adapt import load_model
 
-    extra: dict[str, Any] = {"trust_remote_code": True} if given.pop("trust_remote_code", False) else {}
-    return partial(load_model, dtype=given.pop("dtype", None), device=given.pop("device", None), **extra)
+    names = ("dtype", "device", "trust_remote_code")
+    load: Callable[[str], Model] = partial(load_model, **{name: given.pop(name) for name in names if name in given})
+
+    def loaded(path: str) -> "Model":
+        with stage(f"loading {path}"):
+            model = load(path)
+        describe_model(model, path)
+        return model
+
+    return loaded
 
 
 def numbers(option: str, parts: Sequence[str], kind: Callable[[str], Any], must: str) -> list[Any]:
@@ -101,7 +124,8 @@ def check_picture(path: Path | None, option: str = "picture") -> None:
 
 
 _CHOICES_HELP = {
-    "mode": "exact: by factorization. lanczos: stochastic Lanczos quadrature. fast: small-alpha form, for ranking.",
+    "mode": "How EI is computed. exact: by factorization. lanczos: stochastic Lanczos quadrature. fast: from moments "
+    "of the spectra, at about the cost of limit. limit: the limit of small alpha, for ranking.",
     "linearization": "jacobian: the true Jacobian. frozen: norms, attention patterns and gates held fixed.",
     "residual": "C_sh per edge (equation 2), joint per node, or propagated to the sinks.",
     "parts": "What dEI subtracts: the EI of every node, or of every edge into a sink.",
@@ -113,8 +137,8 @@ _CHOICES_HELP = {
 }
 _NUMBERS_HELP = {
     "seed": "Seed of the probes.",
-    "node_probes": "Probes per part, in lanczos and fast; at least 4.",
-    "macro_probes": "Probes for the macro map, at least 4.  [lanczos: 12, fast: 8]",
+    "node_probes": "Probes per part, at least 4; not in exact.",
+    "macro_probes": "Probes for the macro map, at least 4; not in exact.  [lanczos: 12, fast: 10, limit: 8]",
     "steps": "Lanczos steps per probe.",
     "top_k": "In lanczos: count only the K largest singular values, without sampling.",
 }
@@ -129,27 +153,29 @@ def _alpha(context: click.Context, parameter: click.Parameter, value: str | None
         raise click.BadParameter(f"must be a number > 0, or 'auto'. Got {value!r}.") from None
 
 
-def scoring(command: Any) -> Any:
-    """Declares every option of `eics.Options` under the same name; the preset fills in those that are not given."""
+def scoring(mode: str = PAPER.mode) -> Decorator:
+    """Every option of `eics.Options` under the same name; the preset, and `mode`, fill in those that are not given."""
     alpha = "Signal-to-noise scale > 0, or 'auto': calibrated on the given prompts.  [preset: 1.0]"
     target = "With --alpha auto: median macro EI to reach, in nats per read-out dimension."
     block = "Megabytes that one temporary block may take before work is cut into chunks."
     return combine(
         click.option("--alpha", callback=_alpha, metavar="NUMBER|auto", help=alpha),
-        click.option("--target", type=float, help=f"{target}  [preset: {PAPER.target:.4f}]"),
+        click.option("--target", type=float, help=f"{target}  [preset: {number(PAPER.target)}]"),
         click.option("--memory", type=float, help=f"{block}  [default: {MEMORY_MB}, on a GPU an eighth of its memory]"),
         *(
-            click.option(f"--{name}", type=click.Choice(CHOICES[name]), help=_with_presets(name, text))
+            click.option(f"--{name}", type=click.Choice(CHOICES[name]), help=_with_presets(name, text, mode))
             for name, text in _CHOICES_HELP.items()
         ),
         *(
-            click.option(f"--{name.replace('_', '-')}", name, type=int, help=_with_presets(name, text))
+            click.option(f"--{name.replace('_', '-')}", name, type=int, help=_with_presets(name, text, mode))
             for name, text in _NUMBERS_HELP.items()
         ),
-    )(command)
+    )
 
 
-def _with_presets(name: str, text: str) -> str:
+def _with_presets(name: str, text: str, mode: str) -> str:
+    if name == "mode" and mode != PAPER.mode:
+        return f"{text}  [default: {mode}]"
     values = {preset: options[name] for preset, options in PRESETS.items()}
     if PAPER[name] is None:
         return text

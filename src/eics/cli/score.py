@@ -1,40 +1,42 @@
 """`eics score`: prompts on a circuit of a model, or an explicit linear circuit."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from eics.cli import options
-from eics.errors import OptionError, RecordError
-from eics.scoring.options import CONFIGURATION
+from eics.cli import options, output, prompt_options
+from eics.cli.help import Command
+from eics.cli.interventions import check_interventions, has_interventions, intervening, interventions
+from eics.errors import CircuitError, OptionError
 
 if TYPE_CHECKING:
+    from eics.data.outputs import Outputs
     from eics.models.prompts import Prompt
     from eics.scoring.calibration.calibration import Calibration
     from eics.scoring.options import Options
+    from eics.scoring.record_file import RecordFile, Run
     from eics.scoring.result import Score, Scores
-    from eics.studies.run_folder import RowFile
+
+    Prepared = Callable[[], dict[str, Scores]]
 
 _FEW = 3  # prompts whose reasons are worth a line each
-_RECORDED = ("mode", *CONFIGURATION, "readout", "seed", "alpha")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--model",
     help="Folder or hub id of a transformers model, or a name from `eics models list`; without it, --circuit is an "
     "explicit linear circuit (.safetensors).",
 )
 @options.circuit
-@click.option("--prompt", "texts", multiple=True, help="Prompt text; repeatable.")
-@click.option(
-    "--prompts",
-    type=options.FILE,
-    help="Prompts, one JSON object per line; or the name of bundled prompts: people, people-withheld, induction.",
-)
+@prompt_options.texts
+@prompt_options.prompt_files(required=False)
+@prompt_options.no_sort
+@intervening
 @options.preset("both", text="Options to start from; 'both' gives two records per prompt from one forward pass.")
-@options.scoring
+@options.scoring()
 @click.option(
     "--calibration",
     type=options.FILE,
@@ -44,19 +46,31 @@ _RECORDED = ("mode", *CONFIGURATION, "readout", "seed", "alpha")
 @options.tokens
 @options.answer
 @options.passes()
-@options.trust
 @click.option("--curve", is_flag=True, default=None, help="Keep dEI(alpha) and its zeros in the record.")
 @click.option(
     "--laplacian", is_flag=True, default=None, help="Keep kernel dimension, lambda2, spectral gap, projection distance."
 )
-@click.option("--out", type=options.FILE, help="Records: .jsonl (written as they are made) or .parquet.")
+@click.option(
+    "--against-random",
+    type=options.POSITIVE,
+    metavar="N",
+    help="Also score N random circuits of the same size on each prompt, to compare with; costs N more scores.",
+)
+@click.option(
+    "--details",
+    is_flag=True,
+    help="Keep shares by token position, the heads' attention patterns and the top tokens of each write in the record, "
+    "for the report. A head takes 2 KB for 16 tokens and 25 KB for 64.",
+)
+@click.option("--out", type=options.FILE, help="Records: .jsonl, .parquet, or .csv (flat columns).")
 @click.option("--picture", type=options.FILE, help="Figure: .png, .pdf or .svg.")
 @click.option("--report", type=options.FILE, help="Interactive page: .html.")
 @click.option(
     "--resume",
     is_flag=True,
-    help="Continue an interrupted run: keep the records in --out (.jsonl), score only the missing prompts.",
+    help="Continue an interrupted run: keep its records in --out, score only the missing prompts.",
 )
+@options.overwrite
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON lines instead of a table.")
 @options.quiet
 def score(
@@ -65,9 +79,37 @@ def score(
     """Scores prompts on a circuit of a model, or an explicit linear circuit.
 
     Prints a table of the score, its components and the main causes of inconsistency for each prompt; for a single
-    prompt also a bar for each of the worst edges.
+    prompt also the model's predictions and a bar for each of the worst edges.
+
+    \b
+    eics score --model people-0 --circuit people --mode fast \\
+        --prompt "The profession of Lura Medorn is"
+    eics score --model smollm2 --circuit facts --preset well-posed \\
+        --prompt "The capital of France is" --report report.html
     """
     runs = options.chosen_options(preset, given)
+    files = _outputs(given, out, picture, report)
+    explicit = given["model"] is None
+    prepared = _explicit(runs, given, out) if explicit else _on_model(runs, given, out, quiet=quiet)
+    with files:
+        scored = prepared()
+        if picture is not None:
+            from eics.reporting.plots import save, scores_figure
+
+            save(scores_figure(scored), picture)
+        if report is not None:
+            from eics.reporting.page import write_report
+
+            write_report(_together(scored), report, source=out.name if out is not None else None)
+    if not quiet:
+        _show(scored, as_json)
+    output.exit_if_failed(_together(scored))
+
+
+def _outputs(given: dict[str, Any], out: Path | None, picture: Path | None, report: Path | None) -> "Outputs":
+    """The files to write, checked before any work."""
+    if given["resume"] and out is None:
+        raise OptionError("--resume needs --out FILE, the file of the run to continue.")
     if out is not None:
         from eics.scoring.records import check_path
 
@@ -77,136 +119,134 @@ def score(
         from eics.reporting.page.build import check_report_path
 
         check_report_path(report)
-    explicit = given["model"] is None
-    scored = _explicit(runs, given, out) if explicit else _on_model(runs, given, out, quiet=quiet)
-    if picture is not None:
-        from eics.reporting.plots import save, scores_figure
-
-        save(scores_figure(scored), picture)
-    if report is not None:
-        from eics.reporting.page import write_report
-
-        write_report(_together(scored), report, source=out.name if out is not None else None)
-    if not quiet:
-        _show(scored, as_json)
+    return output.outputs(
+        {"--out": out, "--picture": picture, "--report": report},
+        {f"--{name}": given[name] for name in ("circuit", "calibration", "model", "vector")}
+        | {"--prompts": prompt_options.input_files(given)},
+        overwrite=given["overwrite"],
+        resume=given["resume"],
+        records=["--out"],
+    )
 
 
-def _explicit(runs: "dict[str, Options]", given: dict[str, Any], out: Path | None) -> "dict[str, Scores]":
+def _explicit(runs: "dict[str, Options]", given: dict[str, Any], out: Path | None) -> "Prepared":
     """Scores an explicit circuit, which has its activations already: no model, no prompts."""
     if given["texts"] or given["prompts"]:
         raise OptionError("Prompts need a --model to run on; an explicit circuit has its activations already.")
     if given["calibration"]:
         raise OptionError("A calibration needs a --model; an explicit circuit has no prompts to calibrate on.")
-    if out is not None and out.resolve() == Path(given["circuit"]).resolve():
-        raise OptionError("--out must not be the circuit file itself.")
+    if given["against_random"]:
+        raise OptionError("--against-random needs a --model to draw circuits from; an explicit circuit has none.")
+    if given["details"]:
+        raise OptionError("--details needs a --model: an explicit circuit has no tokens, heads or vocabulary.")
+    if given["resume"]:
+        raise OptionError("--resume needs a --model; an explicit circuit is scored at once.")
+    if has_interventions(given):
+        raise OptionError("Interventions need a --model; an explicit circuit runs nothing.")
     from eics.linearized.explicit_file import load_linear
     from eics.scoring.batch import score_explicit
     from eics.scoring.records import write_records
 
-    loaded = load_linear(given["circuit"])
-    scored = {name: score_explicit(loaded, chosen, name=given["circuit"]) for name, chosen in runs.items()}
-    if out is not None:
-        write_records(_together(scored), out)
-    return scored
+    try:
+        loaded = load_linear(given["circuit"])
+    except CircuitError as error:
+        if Path(given["circuit"]).suffix == ".safetensors":
+            raise
+        raise CircuitError(f"{error} A circuit of a transformer needs its --model.") from None
+
+    def run() -> "dict[str, Scores]":
+        scored = {name: score_explicit(loaded, chosen, name=given["circuit"]) for name, chosen in runs.items()}
+        if out is not None:
+            write_records(_together(scored), out)
+        return scored
+
+    return run
 
 
-def _on_model(
-    runs: "dict[str, Options]", given: dict[str, Any], out: Path | None, *, quiet: bool
-) -> "dict[str, Scores]":
-    """Scores every prompt that `out` lacks and appends its records there; returns all records by preset."""
+def _on_model(runs: "dict[str, Options]", given: dict[str, Any], out: Path | None, *, quiet: bool) -> "Prepared":
+    """Loads everything, then scores every prompt that `out` lacks; returns all records by preset."""
     from eics.circuits.load import load_circuit
-    from eics.cli.terminal import console, track
-    from eics.scoring.batch import score_prompts
+    from eics.cli.terminal import console
     from eics.scoring.calibration.file import load_calibration
-    from eics.scoring.records import write_records
+    from eics.scoring.record_file import RecordFile, Run
     from eics.scoring.result import Scores
 
-    prompts = _prompts(given)
+    prompts = prompt_options.read(given, given["texts"])
     tokens = options.token_ids(given["tokens"])
     circuit = load_circuit(given["circuit"])
     calibration = None if given["calibration"] is None else load_calibration(given["calibration"])
     if calibration is not None:
+        calibration.check_alpha(given["alpha"])
         setup = (given["model"], circuit.label(), given["answer"], tokens)
         runs = {name: calibration.fit(chosen, *setup) for name, chosen in runs.items()}
-    file = _open(out, runs, resume=given["resume"])
-    done = _done(file, runs, given["model"], circuit.label(), calibration) if file is not None else {}
-    todo = [prompt for prompt in prompts if prompt.id not in done]
-    if todo:
-        model = options.model_loader(given)(given["model"])
+    means = None if calibration is None else calibration.means
+    changes = interventions(given, means)
+    model = options.model_loader(given)(given["model"])
+    model.check_circuit(circuit)
+    check_interventions(changes, model)
+    prompts = prompt_options.in_chat(prompts, model, given)
+    sha256 = None if calibration is None else calibration.sha256
+    further = {"details": given["details"], "against_random": given["against_random"] or 0}
+    asked = Run(model, circuit, tuple(runs.values()), given["answer"], tokens, sha256, changes or (), further)
+    how = {"batch_size": given["batch_size"], "sort": not given["no_sort"], "interventions": changes, **further}
+
+    def run() -> "dict[str, Scores]":
+        file = None
+        if out is not None:
+            file = RecordFile(out, resume=given["resume"])
+            asked.check(file, prompts)
+            output.keep_count(lambda: file.safe)
         if not quiet:
             console(stderr=True).print(f"{given['model']}: {circuit!r}", markup=False)
-        scored = score_prompts(
-            model,
-            circuit,
-            todo,
-            list(runs.values()),
-            answer=given["answer"],
-            tokens=tokens,
-            batch_size=given["batch_size"],
-            means=None if calibration is None else calibration.means,
-        )
-        with track("prompts", len(todo), quiet=quiet) as tick:
-            for prompt, raw in zip(todo, scored, strict=True):
-                scores = raw if calibration is None else Scores(calibration.place(score) for score in raw)
-                done[prompt.id] = scores
-                if file is not None:
-                    file.append(score.to_record() for score in scores)
-                tick()
+        ordered = _score_missing(asked, prompts, file, calibration, quiet=quiet, **how)
+        return {name: Scores(scores[index] for scores in ordered) for index, name in enumerate(runs)}
+
+    return run
+
+
+def _score_missing(
+    asked: "Run",
+    prompts: "list[Prompt]",
+    file: "RecordFile | None",
+    calibration: "Calibration | None",
+    *,
+    quiet: bool,
+    **how: Any,
+) -> "list[list[Score]]":
+    """Every prompt's records, in order: earlier ones, and those that are made and written now."""
+    from eics.cli.terminal import track
+    from eics.cli.verbosity import tell
+    from eics.scoring.batch import score_prompts
+    from eics.scoring.record_file import by_prompt
+
+    earlier = [] if file is None else file.earlier
+    done = by_prompt(earlier)
+    count = len(asked.configurations)
+    todo = [prompt for prompt in prompts if len(done.get(prompt.id, ())) < count]
+    tell(f"{len(todo)} prompts in batches of {how['batch_size']}")
+    scored = score_prompts(
+        asked.model,
+        asked.circuit,
+        todo,
+        list(asked.with_known_alpha(earlier).configurations),
+        answer=asked.answer,
+        tokens=asked.tokens,
+        **how,
+        means=None if calibration is None else calibration.means,
+    )
+    with track("prompts", len(todo), quiet=quiet) as tick:
+        for prompt, raw in zip(todo, scored, strict=True):
+            scores = asked.as_requested(raw if calibration is None else map(calibration.place, raw), earlier)
+            known = done.setdefault(prompt.id, [])
+            new = scores[len(known) :]  # an interruption may have left the first of two presets
+            if file is not None:
+                file.append(new)
+            known.extend(new)
+            tick(tokens=len(scores[0].token_ids or ()))
     ordered = [done[prompt.id] for prompt in prompts]
-    if out is not None and out.suffix == ".parquet":
-        write_records((score for scores in ordered for score in scores), out)
-    return {name: Scores(scores[index] for scores in ordered) for index, name in enumerate(runs)}
-
-
-def _prompts(given: dict[str, Any]) -> "list[Prompt]":
-    from eics.models.prompts import as_prompts, read_prompts
-
-    if bool(given["texts"]) == bool(given["prompts"]):
-        raise OptionError("A model is scored on --prompt TEXT (repeatable) or on --prompts FILE, one of the two.")
-    return read_prompts(given["prompts"]) if given["prompts"] else as_prompts(given["texts"])
-
-
-def _open(out: Path | None, runs: "dict[str, Options]", *, resume: bool) -> "RowFile | None":
-    """The file that records are appended to; None if they are written at the end, or not at all."""
-    from eics.studies.run_folder import RowFile
-
-    is_lines = out is not None and out.suffix == ".jsonl"
-    if resume and not is_lines:
-        raise OptionError("--resume needs --out FILE.jsonl, the file of the run to continue.")
-    if resume and any(chosen.alpha == "auto" for chosen in runs.values()):
-        raise OptionError("--resume needs alpha as a number: use the one in the records of the run to continue.")
-    return RowFile(out, resume=resume) if out is not None and is_lines else None
-
-
-def _done(
-    file: "RowFile", runs: "dict[str, Options]", model: str, circuit: dict[str, str], calibration: "Calibration | None"
-) -> "dict[str | int, list[Score]]":
-    """Complete records of an earlier run with the same model, circuit, options and calibration, by prompt."""
-    from eics.scoring.records import read_records
-    from eics.studies.run_folder import check_same
-
-    by_prompt: dict[str | int, list[Score]] = {}
-    for score in read_records(file.path):
-        # Records without these fields are older than the fields.
-        recorded = {"model": score.model, "circuit": score.circuit}
-        for name, value in (("model", model), ("circuit", circuit)):
-            if recorded[name] is not None:
-                check_same(recorded, {name: value}, str(file.path), what=name)
-        by_prompt.setdefault(score.id, []).append(score)
-    complete = {id: scores for id, scores in by_prompt.items() if len(scores) == len(runs)}
-    for scores in complete.values():
-        for score, chosen in zip(scores, runs.values(), strict=True):
-            recorded = {name: getattr(score, name) for name in _RECORDED if getattr(score, name) is not None}
-            check_same(recorded, {name: chosen[name] for name in recorded}, str(file.path), what="options")
-            if score.eics is not None and (score.percentile is None) != (calibration is None):
-                theirs = "none" if score.percentile is None else "one"
-                raise RecordError(
-                    f"--resume must continue with the same calibration. {str(file.path)!r} was made with {theirs}: "
-                    "use another --out."
-                )
-    if len(complete) < len(by_prompt):  # a prompt with only some of its records is scored again
-        file.replace(score.to_record() for scores in complete.values() for score in scores)
-    return complete
+    if file is not None:
+        file.finish([score for scores in ordered for score in scores])
+    return ordered
 
 
 def _together(scored: "dict[str, Scores]") -> "Scores":
@@ -217,17 +257,23 @@ def _together(scored: "dict[str, Scores]") -> "Scores":
 
 
 def _show(scored: "dict[str, Scores]", as_json: bool) -> None:
-    from eics.cli.tables import edge_bars, reasons, score_table
-    from eics.cli.terminal import console, print_list
+    from eics.cli.score_table import edge_bars, prediction_sentences, reasons, score_table, warning_sentences
+    from eics.cli.terminal import console, print_list, say
+    from eics.cli.verbosity import is_verbose
     from eics.scoring.records import to_line
 
     if as_json:
         for record in _together(scored):
-            click.echo(to_line(record))
+            say(to_line(record))
         return
     screen = console()
     for name, scores in scored.items():
         screen.print(score_table(scores, f"EICS, preset {name}"))
         if len(scores) == 1 and (bars := edge_bars(scores[0])) is not None:
             screen.print(bars)
-        print_list(*scores.summary(), *(reasons(scores) if len(scores) <= _FEW else []))
+        print_list(
+            *(prediction_sentences(scores[0]) if len(scores) == 1 else []),
+            *scores.summary(),
+            *(reasons(scores) if len(scores) <= _FEW or is_verbose() else []),
+            *warning_sentences(scores, full=is_verbose()),
+        )

@@ -1,136 +1,159 @@
-"""Tables for the terminal, at most 80 columns wide."""
+"""Tables for the terminal; `layout.py` makes them fit its width. Those of `eics score` are in `score_table.py`."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING
-
-from rich.box import SIMPLE
-from rich.markup import escape
-from rich.table import Table
 
 from eics.circuits.formats import CircuitGraph, ModelShape
 from eics.circuits.graph import Circuit, Kind, Node
 from eics.circuits.names import shorten
-from eics.scoring.result import Score
+from eics.circuits.provenance import cut_sentence
+from eics.cli.layout import Column, fitted
+from eics.cli.terminal import console
+from eics.scoring.numbers import number, percent, signed, with_error
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from eics.studies.bench.table import Report
     from eics.studies.damage.summary import Summary
     from eics.studies.discovery.faithfulness import Faithfulness
     from eics.studies.toy.curves import Curves
     from eics.studies.validation.analysis import Validation
 
-_WORST = 3  # edges or nodes named in a row
-_BARS = 8  # edges of a single prompt
 _SHOWN = 8  # nodes named before "..."
-_BAR = 24  # columns of the longest bar
 
 
-def curve_table(curves: "Curves") -> Table:
+def curve_table(curves: "Curves", width: int | None = None) -> "Table":
     """The curve of the paper's toy, with standard errors."""
-    table = _table("tau", "EICS", "C_sh", "dEI_norm", title="Paper's toy: mean ± standard error")
-    for row, tau in enumerate(curves.taus):
-        cells = [f"{curves.mean(n)[row]:.4f} ± {curves.stderr(n)[row]:.4f}" for n in ("eics", "c_sh", "dei_norm")]
-        table.add_row(f"{tau:.1f}", *cells)
-    return table
+    columns = [Column("tau", [f"{tau:.1f}" for tau in curves.taus])]
+    for name, head in (("eics", "EICS"), ("c_sh", "C_sh"), ("dei_norm", "dEI_norm")):
+        pairs = zip(curves.mean(name), curves.stderr(name), strict=True)
+        columns.append(Column(head, [with_error(mean, error) for mean, error in pairs]))
+    return _fit("Paper's toy: mean ± standard error", columns, width)
 
 
-def score_table(scores: Sequence[Score], title: str) -> Table:
-    """One row per prompt: the score, its components, and the edges or nodes that contribute most to C_sh."""
-    by_node = any(score.nodes for score in scores)
-    table = _table("id", "EICS", "C_sh", "dEI", "dEI_norm", title=title)
-    table.add_column("status", no_wrap=True)
-    table.add_column(f"worst {'nodes' if by_node else 'edges'} of C_sh", overflow="fold")
-    for score in scores:
-        numbers = [_cell(getattr(score, name)) for name in ("eics", "c_sh", "dei", "dei_norm")]
-        table.add_row(escape(str(score.id)), *numbers, score.status, escape(_worst(score)))
-    return table
-
-
-def faithfulness_table(measured: "Faithfulness", title: str) -> Table:
+def faithfulness_table(measured: "Faithfulness", title: str, width: int | None = None) -> "Table":
     """One row per circuit: its size and how much of the model's metric it keeps."""
-    table = _table("circuit", "edges", "share of all", "faithfulness", "95% interval", title=escape(title))
-    for point in measured.points:
-        estimate = point.faithfulness
-        interval = f"{estimate.low:.3f} to {estimate.high:.3f}"
-        table.add_row(point.name, f"{point.edges:,}", f"{point.share:.2%}", f"{estimate.value:.3f}", interval)
-    return table
+    points = measured.points
+    intervals = [f"{number(p.faithfulness.low)} to {number(p.faithfulness.high)}" for p in points]
+    columns = [
+        Column("circuit", [point.name for point in points], text=True),
+        Column("edges", [f"{point.edges:,}" for point in points]),
+        Column("share of all", [percent(point.share) for point in points], rank=1),
+        Column("faithfulness", [number(point.faithfulness.value) for point in points]),
+        Column("95% interval", intervals),
+    ]
+    return _fit(title, columns, width)
 
 
-def damage_table(summary: "Summary") -> Table:
+def damage_table(summary: "Summary", width: int | None = None) -> "Table":
     """What the strongest dose of each kind does to the main measures, on the circuit and outside it."""
     from eics.studies.damage.words import REPORTED
 
-    title = "Change from undamaged (AUROC) at the strongest dose"
-    table = _table("measure", "kind", "dose", "circuit", "outside", title=title)
+    rows = []
     for measure in summary.measures:
         for kind in summary.kinds if measure.column.split(".")[-1] in REPORTED else ():
             on, off = (summary.curve(measure.column, kind, where)[-1:] for where in ("circuit", "outside"))
-            cells = [f"{point.change.value:+.3g} ({point.auroc.value:.2f})" for point in (*on, *off)]
+            cells = [f"{signed(p[0].change.value)} ({number(p[0].auroc.value)})" if p else "" for p in (on, off)]
             if on:
-                table.add_row(measure.label, kind, f"{on[0].strength:g}", *cells)
-    return table
+                rows.append((measure.label, kind, number(on[0].strength, trim=True), *cells))
+    heads = ("measure", "kind", "dose", "circuit", "outside")
+    columns = [
+        Column(head, [row[index] for row in rows], text=head in ("measure", "kind"), least=14)
+        for index, head in enumerate(heads)
+    ]
+    return _fit("Change from undamaged (AUROC) at the strongest dose", columns, width)
 
 
-def edge_bars(score: Score) -> Table | None:
-    """A bar for each of the worst edges of one prompt, or None if the prompt is consistent."""
-    if score.c_sh is None or score.is_consistent or not score.edges:
-        return None
-    shown = score.edges[:_BARS]
-    left = len(score.edges) - len(shown)
-    title = "Worst edges: share of the squared residual" + (f" ({left} more are not shown)" if left else "")
-    table = _table(title=title)
-    table.add_column("edge", overflow="fold")
-    table.add_column("", no_wrap=True)
-    for name in ("share", "residual", "cosine"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for edge in shown:
-        length = round(_BAR * 8 * max(0.0, edge.share) / max(shown[0].share, 1e-300))
-        bar = "█" * (length // 8) + ("", *"▏▎▍▌▋▊▉")[length % 8]
-        cosine = "" if edge.cosine is None else f"{edge.cosine:.2f}"
-        table.add_row(
-            escape(str(edge)), f"[magenta]{bar}[/magenta]", f"{edge.share:.1%}", f"{edge.residual:.3g}", cosine
-        )
-    return table
-
-
-def validation_table(validation: "Validation") -> Table:
+def validation_table(validation: "Validation", width: int | None = None) -> "Table":
     """One row per score: how well it separates correct from wrong answers on the test split."""
     correct, wrong = validation.counts.test
-    table = _table(title=f"Test split: {correct} correct, {wrong} wrong")
-    for name in ("score", "AUROC (95%)", "less max-probability's", "p (Holm)"):
-        table.add_column(name)
-    for result in validation.results.values():
-        difference = "" if result.difference is None else str(result.difference)
-        p_value = "" if result.p_value is None else f"{result.p_value:.3f}"
-        table.add_row(result.kind.title, str(result.auroc), difference, p_value)
-    return table
+    results = validation.results.values()
+    differences = ["" if r.difference is None else str(r.difference) for r in results]
+    columns = [
+        Column("score", [result.kind.title for result in results], text=True, least=16),
+        Column("AUROC (95%)", [str(result.auroc) for result in results]),
+        Column("less max-probability's", differences, rank=2),
+        Column("p (Holm)", [number(result.p_value) for result in results], rank=1),
+    ]
+    return _fit(f"Test split: {correct} correct, {wrong} wrong", columns, width)
 
 
-def layer_table(circuit: Circuit, title: str) -> Table:
-    """One row per layer: its heads, its MLP, and the number of edges into them by port."""
-    table = _table("layer", title=escape(title))
-    table.add_column("nodes", overflow="fold")
-    for port in ("q", "k", "v", "whole"):
-        table.add_column(f"in: {port}" if port == "q" else port, justify="right", no_wrap=True)
-    for label, names in _rows(circuit):
-        ports = Counter(edge.port or "whole" for name in names for edge in circuit.parents[name])
-        table.add_row(
-            label, escape(shorten(names, _SHOWN)), *(str(ports[port] or "") for port in ("q", "k", "v", "whole"))
+def bench_table(report: "Report", width: int | None = None) -> "Table":
+    """What each row of the benchmark costs."""
+    from eics.studies.bench.table import headings, lines, title
+
+    columns = [
+        Column(
+            head,
+            [line[index] for line in lines(report)],
+            rank={"MB": 1, "FLOPs": 2, "first": 3, "reached": 4, "must/goal": 5, "JVP+VJP": 6}.get(head, 0),
+            text=head == "row",
+            folds=head == "reached",
+            least=20,
         )
-    return table
+        for index, head in enumerate(headings(report))
+        if head != "faster" or any(line[index] for line in lines(report))
+    ]
+    return _fit(title(report), columns, width)
+
+
+def layer_table(circuit: Circuit, title: str, width: int | None = None) -> "Table":
+    """One row per layer: its heads, its MLP, and the number of edges into them by port."""
+    rows = list(_rows(circuit))
+    counts = [Counter(edge.port or "whole" for name in names for edge in circuit.parents[name]) for _, names in rows]
+    columns = [
+        Column("layer", [label for label, _ in rows]),
+        Column("nodes", [shorten(names, _SHOWN) for _, names in rows], folds=True),
+        *(
+            Column(f"in: {port}" if port == "q" else port, [str(count[port] or "") for count in counts])
+            for port in ("q", "k", "v", "whole")
+        ),
+    ]
+    return _fit(title, columns, width)
+
+
+def circuits_table(graphs: Mapping[str, CircuitGraph], width: int | None = None) -> "Table":
+    """One row per circuit: the model and the task that it was found on, its size and its recorded faithfulness."""
+    kept = [graph.circuit() for graph in graphs.values()]
+    columns = [
+        Column("circuit", list(graphs), text=True),
+        Column("model", [str(graph.metadata.get("model", "-")) for graph in graphs.values()], text=True),
+        Column("nodes", [f"{len(circuit.order):,}" for circuit in kept]),
+        Column("edges", [f"{len(circuit.edges):,}" for circuit in kept]),
+        Column("faithfulness", [_recorded(graph) for graph in graphs.values()]),
+    ]
+    return _fit("Bundled circuits", columns, width)
+
+
+def _recorded(graph: CircuitGraph) -> str:
+    """The faithfulness in a circuit's file, under corrupted ablation if that was measured."""
+    measured = graph.metadata.get("faithfulness")
+    estimates = measured if isinstance(measured, dict) else {}
+    ablation = next((name for name in ("corrupted", "mean", "zero") if isinstance(estimates.get(name), dict)), None)
+    if ablation is None:
+        return "-"
+    value, low, high = (estimates[ablation].get(key) for key in ("value", "low", "high"))
+    if not all(isinstance(estimate, int | float) for estimate in (value, low, high)):
+        return "-"
+    return f"{number(value)} ({number(low)} to {number(high)})" + ("" if ablation == "corrupted" else f", {ablation}")
 
 
 def circuit_sentences(graph: CircuitGraph, circuit: Circuit) -> Iterator[str]:
     """Sizes, sources, sinks, the models that fit, and what the file says about itself."""
     kinds = Counter(Node.parse(name).kind for name in circuit.order)
-    counted = ", ".join(f"{kinds[kind]} {kind.value}" for kind in Kind if kinds[kind])
+    names = {Kind.HEAD: ("head", "heads"), Kind.MLP: ("MLP", "MLPs")}
+    counted = ", ".join(
+        f"{kinds[kind]} {names.get(kind, (kind.value, kind.value))[kinds[kind] > 1]}" for kind in Kind if kinds[kind]
+    )
     yield f"{len(circuit.order)} nodes ({counted}), {len(circuit.edges)} edges of {len(graph.edges)} in the file."
     yield f"Sources: {shorten(circuit.sources, _SHOWN)}. Sinks: {shorten(circuit.sinks, _SHOWN)}."
     yield _shape(graph, circuit)
     if graph.scores:
         scores = circuit.scores.values()
-        extent = f", from {min(scores):.4g} to {max(scores):.4g}" if scores else ""
+        extent = f", from {number(min(scores), trim=True)} to {number(max(scores), trim=True)}" if scores else ""
         yield f"{len(scores)} of its edges have scores{extent}."
     if circuit.positions:
         nodes = shorten(circuit.positions, _SHOWN)
@@ -138,27 +161,14 @@ def circuit_sentences(graph: CircuitGraph, circuit: Circuit) -> Iterator[str]:
     for key in ("model", "task", "about", "command"):
         if isinstance(graph.metadata.get(key), str):
             yield f"{key.capitalize()}: {graph.metadata[key]}"
+    if cut := cut_sentence(graph.metadata):
+        yield cut
     measured = graph.metadata.get("faithfulness")
     if isinstance(measured, dict):
-        values = [f"{name} {v['value']:.2f}" for name, v in measured.items() if isinstance(v, dict) and "value" in v]
+        values = [
+            f"{name} {number(v['value'])}" for name, v in measured.items() if isinstance(v, dict) and "value" in v
+        ]
         yield f"Faithfulness on {measured.get('task')}, by ablation: {', '.join(values)}."
-
-
-def reasons(scores: Sequence[Score]) -> list[str]:
-    """Each reason that a scored record gives, once, after the prompts that it holds for."""
-    prompts: dict[str, list[str]] = {}
-    for score in scores:
-        if score.reason and score.status != "failed":
-            prompts.setdefault(score.reason, []).append(str(score.id))
-    return [f"{', '.join(ids)}: {reason}" for reason, ids in prompts.items()]
-
-
-def _worst(score: Score) -> str:
-    if score.status == "failed":
-        return str(score.reason)
-    if score.is_consistent:
-        return "none: consistent to rounding"
-    return ", ".join(f"{term}:{term.share:.0%}" for term in (score.nodes or score.edges)[:_WORST])
 
 
 def _rows(circuit: Circuit) -> Iterator[tuple[str, list[str]]]:
@@ -186,14 +196,5 @@ def _shape(graph: CircuitGraph, circuit: Circuit) -> str:
     return f"It fits models with at least {smallest.n_layers} layers of at least {smallest.n_heads} heads."
 
 
-def _table(*numbers: str, title: str) -> Table:
-    table = Table(title=title, box=SIMPLE, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
-def _cell(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4f}" if abs(value) < 100 else f"{value:.4g}"
+def _fit(title: str, columns: Sequence[Column], width: int | None) -> "Table":
+    return fitted(title, columns, width or console().width)

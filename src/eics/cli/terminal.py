@@ -1,50 +1,142 @@
-"""How commands print: colour and progress bars on a terminal, plain text elsewhere."""
+"""How commands print: colour and progress bars on a terminal, plain text elsewhere.
 
+Results go to standard output; progress, and what `--verbose` adds, to standard error.
+"""
+
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, nullcontext
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eics.errors import printable
+from eics.scoring.numbers import number
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import ProgressColumn
+
+    from eics.models.base import Model
+
+_LEAST_SECONDS = 1.0  # a run that took less has no rate worth a line
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """A console as wide as the terminal, or as `COLUMNS` says, or 80."""
-    from rich.console import Console
+    """A console as wide as the terminal, or as `COLUMNS` says, or 80; without escape codes under `NO_COLOR`."""
+    from eics.cli.safe_console import SafeConsole
 
-    return Console(stderr=stderr, highlight=False)
+    plain: dict[str, Any] = {"color_system": None} if os.environ.get("NO_COLOR") else {}
+    return SafeConsole(stderr=stderr, highlight=False, **plain)
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Prints lines of plain text, whatever a file put into them; JSON keeps its meaning."""
+    click.echo(printable(text, lines=True), err=err)
+
+
+def blocks() -> bool:
+    """Whether standard output can show block characters."""
+    return console().encoding.lower().startswith("utf")
 
 
 def print_list(*sentences: str) -> None:
-    """Prints each sentence as an item of a list; brackets in it are text, not markup."""
+    """Prints each sentence as an item of a list, its lines indented; brackets in it are text, not markup."""
     screen = console()
     for sentence in sentences:
-        screen.print(f"- {sentence}", markup=False)
+        lines = screen.render_str(sentence, markup=False).wrap(screen, max(1, screen.width - 2))
+        for index, line in enumerate(lines):
+            line.rstrip()
+            screen.print(f"{'  ' if index else '- '}{line.plain}", markup=False, soft_wrap=True)
 
 
 @contextmanager
-def track(what: str, steps: int, *, quiet: bool = False) -> Iterator[Callable[..., None]]:
-    """A progress bar on standard error, with rate and time left; yields the function that advances it.
+def track(
+    what: str, steps: int, *, quiet: bool = False, model: "Model | None" = None, resumed: bool = False
+) -> Iterator[Callable[..., None]]:
+    """A progress bar on standard error, with rates and time left; yields the function that advances it.
 
-    `tick(count)` advances by `count` steps, 1 by default; `total=` corrects the number of steps.
+    `tick(count)` advances by `count` steps, 1 by default; `total=` corrects the number of steps, `tokens=` counts
+    tokens. Given a model, every token that it runs on counts instead. If `resumed`, the first tick has the steps of
+    earlier runs, which are left out of the rates. Piped, there is no bar; with `--verbose`, one line at the end.
     """
     from rich import progress
 
-    columns = (
+    from eics.cli.verbosity import is_verbose, tell
+
+    screen = console(stderr=True)
+    shown = screen.is_terminal and not screen.is_dumb_terminal and not quiet
+    meter = _Meter(what, resumed=resumed)
+    counting = nullcontext() if model is None else _counted(model, meter)
+    with counting, progress.Progress(*_columns(screen.width), console=screen, disable=not shown) as bar:
+        task = bar.add_task(what, total=steps, rate="")
+
+        def tick(count: int = 1, *, total: int | None = None, tokens: int = 0) -> None:
+            meter.add(count, tokens)
+            bar.update(task, advance=count, total=total, rate=meter.rate())
+
+        yield tick
+    if meter.steps and meter.seconds >= _LEAST_SECONDS and not shown and is_verbose():
+        tell(meter.sentence())
+
+
+class _Meter:
+    """Steps and tokens since the start, and their rates."""
+
+    def __init__(self, what: str, *, resumed: bool = False) -> None:
+        self.what, self.resumed = what, resumed
+        self.start, self.steps, self.tokens = perf_counter(), 0, 0
+
+    def add(self, steps: int, tokens: int) -> None:
+        if not self.resumed:
+            self.steps += steps
+            self.tokens += tokens
+        self.resumed = False
+
+    @property
+    def seconds(self) -> float:
+        return perf_counter() - self.start
+
+    def rate(self) -> str:
+        """Such as "3.25/s, 48.1 tokens/s"."""
+        seconds = max(self.seconds, 1e-9)
+        if not self.steps:
+            return ""
+        tokens = f", {number(self.tokens / seconds)} tokens/s" if self.tokens else ""
+        return f"{number(self.steps / seconds)}/s{tokens}"
+
+    def sentence(self) -> str:
+        """The whole run in one line."""
+        return f"{self.what}: {self.steps} in {number(self.seconds)} s ({self.rate()})"
+
+
+@contextmanager
+def _counted(model: "Model", meter: _Meter) -> Iterator[None]:
+    """Counts the tokens of every forward pass, padding included."""
+
+    def count(_: Any, __: Any, keywords: Any) -> None:
+        meter.tokens += keywords["input_ids"].numel() if "input_ids" in keywords else 0
+
+    handle = model.module.register_forward_pre_hook(count, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _columns(width: int) -> "list[ProgressColumn]":
+    """What the bar shows: a narrow terminal has no room for the bar itself."""
+    from rich import progress
+
+    columns: list[ProgressColumn] = [
         progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
         progress.MofNCompleteColumn(),
         progress.TextColumn("{task.fields[rate]}"),
         progress.TimeElapsedColumn(),
         progress.TextColumn("left"),
         progress.TimeRemainingColumn(),
-    )
-    screen = console(stderr=True)
-    with progress.Progress(*columns, console=screen, disable=quiet or not screen.is_terminal) as bar:
-        task = bar.add_task(what, total=steps, rate="")
-
-        def tick(count: int = 1, *, total: int | None = None) -> None:
-            speed = bar.tasks[0].speed
-            bar.update(task, advance=count, total=total, rate=f"{speed:.1f}/s" if speed else "")
-
-        yield tick
+    ]
+    if width >= 70:
+        columns.insert(1, progress.BarColumn(bar_width=None if width >= 120 else 14))
+    return columns

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eics.cli import options
+from eics.cli import options, output
+from eics.cli.help import Command
 from eics.errors import OptionError
 
 if TYPE_CHECKING:
     from eics.studies.tracking.measure import Subject
 
 
-@click.command()
+@click.command(cls=Command)
 @options.model
 @click.option("--task", "tasks", multiple=True, required=True, help="Task, as for `eics discover`; repeatable.")
 @click.option(
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 @options.passes()
 @click.option("--seed", type=int, default=0, help="Seed for circuits, probes and resampling.")
 @options.resume
+@options.overwrite
 @options.quiet
 def track(model: str, out: Path, quiet: bool, **given: Any) -> None:
     """Do the scores track what ablation says about a circuit? And what does each cost?
@@ -55,13 +57,23 @@ def track(model: str, out: Path, quiet: bool, **given: Any) -> None:
     continues a run.
 
     \b
-    eics track --model smollm2 --task facts --circuit facts --task ioi --circuit ioi --out tracking
+    eics track --model smollm2 --task facts --circuit facts \\
+        --task ioi --circuit ioi --out tracking
     """
     _check_counts(given["tasks"], given["circuits"], given["references"])
     from eics.cli.terminal import console, print_list
     from eics.cli.terminal import track as progress
+    from eics.studies.tracking.run import FILES, ROWS
     from eics.studies.tracking.run import track as run
 
+    output.check_run_folder(
+        out,
+        FILES,
+        [ROWS],
+        {f"--{name}": given[f"{name}s"] for name in ("task", "circuit", "reference")} | {"--model": model},
+        resume=given["resume"],
+        overwrite=given["overwrite"],
+    )
     loaded = options.model_loader(given)(model)
     subjects = _subjects(loaded, given)
     setup = {
@@ -70,8 +82,9 @@ def track(model: str, out: Path, quiet: bool, **given: Any) -> None:
         "metric of faithfulness": given["metric"],
         "seed": given["seed"],
     }
-    how = {name: given[name] for name in ("batch_size", "memory", "seed", "resume")}
-    with progress("rows", sum(subject.rows for subject in subjects), quiet=quiet) as tick:
+    how = {name: given[name] for name in ("batch_size", "memory", "seed", "resume", "overwrite")}
+    rows = sum(subject.rows for subject in subjects)
+    with progress("rows", rows, quiet=quiet, model=loaded, resumed=True) as tick:
         page = run(loaded, subjects, setup, out, tick=tick, **how)
     if not quiet:
         console().print(page.split("\n\n")[2], markup=False)  # the verdict

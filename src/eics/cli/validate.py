@@ -1,23 +1,20 @@
 """`eics validate`: the paper's protocol on labelled prompts."""
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
 
-from eics.cli import options
+from eics.cli import options, output, prompt_options
+from eics.cli.help import Command
+from eics.scoring.options import CHOICES
 
 
-@click.command()
+@click.command(cls=Command)
 @options.model
 @options.circuit
-@click.option(
-    "--data",
-    required=True,
-    type=options.FILE,
-    help='Lines of {"prompt" or "tokens", "answer" or "label", optionally "id" and fields to group by}; or the name of '
-    "bundled prompts: people, people-withheld, induction.",
+@prompt_options.prompt_files(
+    'Labelled prompts, {"prompt" or "tokens", "answer" or "label", optionally "id" and fields to group by}', "--data"
 )
 @click.option(
     "--out",
@@ -49,9 +46,9 @@ from eics.cli import options
 @click.option("--ensemble", metavar="M2,M3,...", help="Other models with the same vocabulary, separated by commas.")
 @click.option(
     "--mode",
-    type=click.Choice(["exact", "lanczos", "fast"]),
+    type=click.Choice(CHOICES["mode"]),
     default="lanczos",
-    help="How EI terms are computed; fast is quickest, and has no alpha to choose.",
+    help="How EI is computed; fast is several times quicker than lanczos. In limit there is no alpha to choose.",
 )
 @click.option("--resamples", type=int, default=2000, help="Bootstrap resamples, at least 1200.")
 @click.option(
@@ -60,8 +57,9 @@ from eics.cli import options
 @options.memory(64.0)
 @options.passes()
 @options.resume
+@options.overwrite
 @options.quiet
-def validate(model: str, circuit: str, data: Path, ensemble: str | None, quiet: bool, **how: Any) -> None:
+def validate(model: str, circuit: str, ensemble: str | None, quiet: bool, **given: Any) -> None:
     """Does the score separate correct answers from wrong ones? The paper's protocol on labelled prompts.
 
     Every choice is made on a development split; the test split is only measured. The score is compared with
@@ -69,19 +67,38 @@ def validate(model: str, circuit: str, data: Path, ensemble: str | None, quiet: 
     activation norms, the predicted token, the group.
 
     \b
-    eics validate --model smollm2 --circuit facts --data facts.jsonl --drop-function-words --matched relation --out v
+    eics validate --model people-0 --circuit people --data people --out validated
     """
     from eics.circuits.load import load_circuit
     from eics.cli.tables import validation_table
     from eics.cli.terminal import console, print_list, track
-    from eics.studies.validation.data import read_labelled
+    from eics.studies.validation.run import ANSWERS, FILES, MEASURED, TABLE
     from eics.studies.validation.run import validate as run
+    from eics.studies.validation.split import FAILED
+    from eics.studies.validation.table import read_table
 
-    prompts = read_labelled(data)  # before minutes are spent on loading models
+    how = prompt_options.without(given)
+    output.check_run_folder(
+        how["out"],
+        FILES,
+        [ANSWERS, MEASURED],
+        {
+            "--data": prompt_options.input_files(given),
+            "--circuit": circuit,
+            "--model": [model, *(ensemble or "").split(",")],
+        },
+        resume=how["resume"],
+        overwrite=how["overwrite"],
+    )
+    prompts = prompt_options.read_labelled(given)  # before minutes are spent on loading models
     loaded_circuit = load_circuit(circuit)
     load_model = options.model_loader(how)
     loaded, *others = [load_model(name.strip()) for name in [model, *(ensemble or "").split(",")] if name]
-    validation = run(loaded, loaded_circuit, prompts, ensemble=others, progress=partial(track, quiet=quiet), **how)
+    prompts = prompt_options.labelled_in_chat(prompts, loaded, given)
+    progress = partial(track, quiet=quiet, model=loaded)
+    validation = run(loaded, loaded_circuit, prompts, ensemble=others, progress=progress, **how)
     if not quiet:
         console().print(validation_table(validation))
         print_list(*validation.sentences, f"Report: {how['out'] / 'report.html'}")
+    table = read_table(how["out"] / TABLE)
+    output.exit_with_reasons({row["id"]: row["failed"] for row in table if row["dropped"] == FAILED})
