@@ -4,20 +4,29 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test browser-test gpu-test lint docs circuits world clean
+.PHONY: demo test slow-test browser-test gpu-test lint docs circuits world clean
 
 demo: $(VENV)/.installed  ## Install, reproduce the paper's figure, fetch SmolLM2 and score a dozen prompts on one of its circuits.
-	$(BIN)/eics toy --out demo
+	@printf '\n1 of 3: the paper'"'"'s figure (half a minute)\n\n'
+	$(BIN)/eics toy --out demo --overwrite
+	@printf '\n2 of 3: SmolLM2-135M (93 MB, unless it is there already)\n\n'
 	$(BIN)/eics models fetch smollm2
-	$(BIN)/eics score --model smollm2 --circuit facts --prompts examples/facts.jsonl --preset both \
-		--mode fast --curve --out demo/scores.jsonl --picture demo/scores.png --report demo/report.html
-	@echo "The paper's figure: demo/toy.png. Scores on SmolLM2: demo/report.html, demo/scores.png, demo/scores.jsonl."
+	@printf '\n3 of 3: twelve prompts on a circuit of 52 nodes, in both presets (two or three minutes)\n\n'
+	$(BIN)/eics score --model smollm2 --circuit facts --prompts examples/facts.jsonl --preset both --mode fast --curve \
+		--details --out demo/scores.jsonl --picture demo/scores.png --report demo/report.html --overwrite
+	@printf '\nOpen these:\n  demo/report.html  the scores, prompt by prompt, to click through\n'
+	@printf '  demo/scores.png   the same at a glance; demo/scores.jsonl has every number\n'
+	@printf '  demo/toy.png      the paper'"'"'s figure\n'
+	@printf 'What the numbers mean: docs/what-the-numbers-mean.md\n'
 
 test: $(VENV)/.installed-dev  ## Install and run all tests, including the examples in README and docstrings.
 	$(BIN)/python -m pytest -n 2
 
+slow-test: $(VENV)/.installed-dev  ## Run every command in README and docs/, slow ones too, and renew the dates of their last run; downloads 93 MB.
+	$(BIN)/python -m pytest tests/slow/test_slow_pages.py
+
 browser-test: $(VENV)/.installed-browser  ## Test the report in a real browser; needs chromium (apt-get install chromium).
-	$(BIN)/python -m pytest tests/browser/test_report_page.py
+	$(BIN)/python -m pytest tests/browser
 
 gpu-test: $(VENV)/.installed-dev  ## Test what only a GPU can show: replayed CUDA graphs give the same numbers as plain runs.
 	$(BIN)/python -m pytest tests/gpu/test_cuda_graphs_gpu.py

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from eics.circuits.graph import Edge
+from eics.circuits.graph import Circuit, Edge
 from eics.linearized.explicit import LinearCircuit
 
 EPS = 1e-8
@@ -12,19 +12,22 @@ class Brute:
     """One prompt of an explicit circuit as dictionaries of arrays."""
 
     def __init__(self, circuit: LinearCircuit, prompt: int = 0, *, frozen: bool = False, keep=None):
-        self.circuit = circuit.circuit
+        kept = [edge for edge in circuit.circuit.edges if not (frozen and edge.port in ("q", "k"))]
+        self.circuit = Circuit(kept)  # without edges that carry nothing, and without nodes that lose all theirs
         keep = keep or {}
-        activation = {n: a[prompt].numpy() for n, a in circuit.activations.items()}  # (T, d)
+        activation = {n: circuit.activations[n][prompt].numpy() for n in self.circuit.order}  # (T, d)
         self.rows = {n: keep.get(n, list(range(a.shape[0]))) for n, a in activation.items()}
         index = {n: self._flat_index(n, activation[n].shape) for n in activation}
         self.a = {n: activation[n][self.rows[n]] for n in activation}
         self.b = {n: np.zeros_like(self.a[n]) for n in activation}
         if frozen:
             for n, constant in circuit.constants.items():
+                if n not in self.a:
+                    continue
                 self.b[n] = constant[prompt % len(constant)].numpy()[self.rows[n]]
         self.rho = {}
         for edge, matrix in circuit.maps.items():
-            if frozen and edge.port in ("q", "k"):
+            if edge not in kept:
                 continue
             dense = (matrix[prompt % len(matrix)] if matrix.ndim == 3 else matrix).numpy()
             self.rho[edge] = dense[np.ix_(index[edge.target], index[edge.source])]
@@ -145,10 +148,10 @@ def ei(matrix: np.ndarray, alpha: float) -> float:
     return 0.5 * float(logdet)
 
 
-def brute_parts(circuit, parts, relative, prompt=0, keep=None):
+def brute_parts(circuit, parts, relative, prompt=0, keep=None, frozen=False):
     """{name: (matrix, min(rows, cols))}, the macro map under 'J_M'; units put in where relative."""
-    b = Brute(circuit, prompt, keep=keep)
-    graph = circuit.circuit
+    b = Brute(circuit, prompt, frozen=frozen, keep=keep)
+    graph = b.circuit
 
     def in_units(matrix, targets, sources):
         if not relative:

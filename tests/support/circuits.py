@@ -10,7 +10,7 @@ NAMES = ("input", "a0.h0", "a0.h1", "m0", "a1.h0", "a1.h1", "m1", "a2.h0", "logi
 
 
 def random_edges(rng: np.random.Generator, density: float, ports: bool = True) -> list[str]:
-    """Edges of a random circuit over `NAMES`, never empty."""
+    """Edges of a random circuit over `NAMES`, one of them at least not held under `frozen`."""
     edges = []
     for j, target in enumerate(NAMES):
         for source in NAMES[:j]:
@@ -20,7 +20,7 @@ def random_edges(rng: np.random.Generator, density: float, ports: bool = True) -
             if ports and Node.parse(target).kind is Kind.HEAD:
                 chosen = [[None], ["q"], ["k", "v"], [None, "v"], ["q", "k", "v"]][rng.integers(5)]
             edges += [f"{source}->{target}" + (f"<{port}>" if port else "") for port in chosen]
-    return edges or ["input->logits"]
+    return edges if any(not edge.endswith(("<q>", "<k>")) for edge in edges) else [*edges, "input->logits"]
 
 
 def build(

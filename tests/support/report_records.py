@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import dataclass, replace
 
 from eics.circuits.graph import Circuit, Edge
 from eics.scoring.options import CONFIGURATION, PAPER, WELL_POSED
@@ -86,3 +87,55 @@ def usual_scores() -> Scores:
     hostile = make_score(circuit, "<b>bold</b>", 77, prompt=HOSTILE, tokens=["<script>", "alert(1)", "</script>"])
     lost = failed("too long", "a prompt must have at most 32 tokens", circuit=circuit.label(), model="made-up")
     return Scores([*make_scores(circuit, 6, ("paper", "well-posed")), hostile, lost])
+
+
+@dataclass(frozen=True)
+class UsualTerm(NodeTerm):
+    """A node's term with its distance from the usual one, as a calibration by node would give it."""
+
+    z: float | None = None
+
+
+def make_details(score: Score, seed: int = 0) -> dict:
+    """Details of the agreed format: positions add up to the node's share, causal patterns add up to 1."""
+    rng = random.Random(seed)
+    length = len(score.tokens)
+    positions = {}
+    for term in score.nodes:
+        parts = [rng.expovariate(1) for _ in range(length)]
+        positions[term.node] = [term.share * part / sum(parts) for part in parts]
+    patterns = {}
+    for node in (node for node in score.norms if ".h" in node):
+        rows = []
+        for query in range(length):
+            weights = [rng.expovariate(1) ** 2 for _ in range(query + 1)]
+            rows.append([round(weight / sum(weights), 4) for weight in weights] + [0.0] * (length - 1 - query))
+        patterns[node] = {"queries": list(range(length)), "rows": rows}
+    tops = {
+        node: [{"token": f" {node} top {i}", "id": i, "logit": 5.0 - i - rng.random()} for i in range(5)]
+        for node in score.norms
+        if node not in ("input", "logits")
+    }
+    return {"positions": positions, "patterns": patterns, "top_tokens": tops}
+
+
+def detailed_scores(prompts: int = 4, presets: tuple[str, ...] = ("well-posed",), **fields) -> Scores:
+    """Results with everything a record may have: details, predictions, warnings, percentiles and deviations."""
+    scores = []
+    for number, score in enumerate(make_scores(make_circuit(), prompts, presets, **fields)):
+        rng = random.Random(number)
+        nodes = tuple(UsualTerm(term.node, term.residual, term.share, rng.gauss(0, 2)) for term in score.nodes)
+        percentiles = {name: rng.uniform(0, 100) for name in ("eics", "c_sh", "dei")}
+        calibration = {"prompts": 50, "percentiles": percentiles}
+        scores.append(
+            replace(
+                score, nodes=nodes, details=make_details(score, number), percentile=percentiles["eics"],
+                diagnostics=score.diagnostics | {"calibration": calibration},
+                predictions=[
+                    {"token": token, "id": i, "probability": p}
+                    for i, (token, p) in enumerate([(" Paris", 0.61), (" <b>", 0.2), ("\n", 0.004)])
+                ],
+                warnings=[{"code": "ratio", "text": "The ratio <i>r</i> is 1e-9: hardly any path reaches the sinks."}],
+            )
+        )  # fmt: skip
+    return Scores(scores)
