@@ -4,8 +4,10 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -184,6 +186,34 @@ def test_whatever_goes_wrong_is_one_line(monkeypatch, error, says):
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interruption_that_a_library_takes_for_its_own_error_is_one(monkeypatch, number, code):
+    """As numpy does while it is imported."""
+
+    def importing(*_, **__):
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(10)
+        except BaseException:
+            raise ImportError("cannot load module") from None
+
+    monkeypatch.setattr("eics.circuits.load.load_graph", importing)
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    result = run("circuit", "show", "facts")
+    assert result.exit_code == code
+    assert result.stderr.endswith("nothing was written. Start again with: eics circuit show facts\n")
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_terminal_that_is_not_utf_8_shows_escapes(tmp_path):
+    command = [sys.executable, "-m", "eics", "score", "--model", "people-0", "--circuit", "people", "--mode", "limit"]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    how = {"env": environment, "capture_output": True, "text": True, "cwd": tmp_path}
+    result = subprocess.run([*command, "--prompt", "Detta"], check=False, **how)
+    assert result.returncode == 0, result.stderr
+    assert "\\xb1" in result.stdout  # the plus-minus of a standard error
+
+
 def test_a_warning_is_one_line(monkeypatch):
     import warnings
 
@@ -292,3 +322,10 @@ def test_a_page_of_nothing_is_not_written(tmp_path, content):
     assert result.exit_code == 2
     assert len(result.output.splitlines()) == 1
     assert not page.exists()
+
+
+def test_a_page_of_flat_columns_says_what_they_lack(tmp_path):
+    (tmp_path / "records.csv").write_text("id,eics\n1,2\n")
+    result = run("report", tmp_path / "records.csv", "--out", tmp_path / "page.html")
+    assert result.exit_code == 2
+    assert "the flat columns of a .csv lack the edges" in result.output

@@ -211,7 +211,7 @@ def test_markup_in_names_is_not_interpreted(tmp_path):
 def test_an_unwritable_path_gives_one_line(circuit, arguments):
     result = run(*(argument.format(circuit=circuit) for argument in arguments))
     assert result.exit_code == 2
-    assert result.output.startswith("eics: cannot write")
+    assert result.output.startswith("eics: The output '/proc/x")
     assert len(result.output.splitlines()) == 1
 
 

@@ -172,6 +172,62 @@ def test_files_of_a_run_folder_are_never_inputs(place, name):
         Path(files[0]).unlink()
 
 
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_lock_of_a_run_folder_is_no_input(place, name):
+    """It would be removed in the end."""
+    arguments, _ = FOLDERS[name]
+    for read in {argument for argument in arguments if argument in INPUTS}:
+        Path("new").mkdir(exist_ok=True)
+        os.link(read, "new/.lock")
+        assert "the lock file in --out must not be the same file as" in one_line(run(*arguments, code=2))
+        Path("new/.lock").unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("validate", ["--seed", 2**40]),
+        ("validate", ["--memory", "nan"]),
+        ("track", ["--seed", -1]),
+        ("track", ["--memory", "nan"]),
+        ("damage", ["--memory", "nan"]),
+        ("damage", ["--seed", 2**70]),
+    ],
+)
+def test_an_option_out_of_range_makes_no_folder(place, name, option):
+    result = run(*FOLDERS[name][0], *option, code=2)
+    assert option[0].strip("-") in result.stderr
+    assert "internal error" not in result.stderr
+    assert not Path("new").exists()
+
+
+def test_an_interrupted_benchmark_does_not_call_replacing_its_rows_going_on(place, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("eics.studies.bench.growth.grow", interrupt)
+    line = run(*BENCH, "--growth", "--quiet", "--out", "new.json", code=130).stderr.splitlines()[-1]
+    assert line.startswith(
+        "eics: interrupted: 1 row is safe in new.json. Start again, and replace them, with: eics bench"
+    )
+    assert line.endswith(" --overwrite")
+
+
+def test_a_validation_interrupted_after_its_scores_is_resumed(place, monkeypatch):
+    """The rows are in a table then, and the files that they came from are gone."""
+    arguments = [*FOLDERS["validate"][0], "--mode", "limit"]
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    data = Path(eics.__file__).parent / "data/prompts/people.jsonl"
+    Path("prompts.jsonl").write_text("".join(data.read_text().splitlines(keepends=True)[:60]))
+    monkeypatch.setattr("eics.studies.validation.run.analyse", interrupt)
+    line = run(*arguments, "--quiet", code=130).stderr.splitlines()[-1]
+    again = shlex.join(["eics", *arguments, "--quiet", "--resume"])
+    assert line == f"eics: interrupted: 60 rows are safe in new/scores.parquet. Go on with: {again}"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_second_process_is_refused(place, name):
     arguments, files = COMMANDS[name]

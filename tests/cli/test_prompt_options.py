@@ -102,6 +102,18 @@ def test_chats_that_cannot_be(scored, chatting, tmp_path):
     one_line(scored("--prompts", tmp_path / "t.jsonl", "--chat", model=chatting)[0], "Prompt 'ids' is a list of token")
 
 
+def test_a_model_fetched_without_its_template_says_how_to_renew_it(chatting):
+    model = eics.adapt(eics.load_model(chatting).module, name="smollm2")
+    with pytest.raises(eics.OptionError, match="`eics models remove smollm2`, then `eics models fetch smollm2`"):
+        as_chat(model, as_prompts(["x"]))
+
+
+def test_standard_input_may_be_closed(monkeypatch):
+    monkeypatch.setattr("eics.models.row_files.sys.stdin", None)
+    with pytest.raises(eics.OptionError, match=r"must be open to be read\. It is closed"):
+        eics.read_prompts("-")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -99,6 +99,12 @@ def test_the_list_of_models_fits_too():
     assert max(map(len, described)) <= 80
 
 
+def test_a_terminal_of_no_width_gets_what_is_printed(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "0")
+    console().print("all of it")
+    assert capsys.readouterr().out == "all of it\n"
+
+
 def test_no_colour_and_dumb_terminals_get_plain_text():
     bars = [sys.executable, "-c", BARS.format(tests=str(Path(__file__).parents[1]))]
     slow = [sys.executable, "-c", SLOW.format(quiet=False)]

@@ -186,3 +186,13 @@ def test_a_file_that_appears_meanwhile_is_refused(folder):
         pass
     assert not [name for name in names(folder) if name.endswith(".lock")]
     check_distinct({"--out": Path("new.jsonl")}, {"--prompts": "no such file", "--model": None})
+
+
+def test_what_cannot_be_written_is_one_of_our_errors(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for path in (tmp_path / "no" / "a.txt", tmp_path / "file" / "a.txt"):
+        with pytest.raises(OptionError, match="must be in a folder that exists and can be written: No"):
+            write_text(path, "text")
+        with pytest.raises(OptionError, match=str(path)):
+            Lock(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]

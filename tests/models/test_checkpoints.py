@@ -87,6 +87,29 @@ def test_tied_weights_are_not_missing(tmp_path):
     assert torch.equal(head, tiny_module("gpt2", torch.float32).lm_head.weight)
 
 
+def test_weights_stored_as_integers_are_codes_and_no_numbers(tmp_path):
+    folder = saved(tmp_path / "m", change=lambda tensors: tensors.update({NAME: tensors[NAME].to(torch.int8)}))
+    with pytest.raises(ModelError, match=rf"floating-point numbers\. '{NAME}' is stored as I8: it is quantized"):
+        load_model(folder)
+
+
+def test_integers_in_a_checkpoint_of_the_inner_model_are_found_too(tmp_path):
+    def inner(tensors):
+        for name in list(tensors):
+            tensors[name.removeprefix("transformer.")] = tensors.pop(name)
+        tensors["h.1.mlp.c_fc.weight"] = tensors["h.1.mlp.c_fc.weight"].to(torch.uint8)
+
+    with pytest.raises(ModelError, match=r"'h\.1\.mlp\.c_fc\.weight' is stored as U8"):
+        load_model(saved(tmp_path / "m", "gpt2", inner))
+
+
+def test_an_adapter_beside_a_model_is_not_left_out_in_silence(tmp_path):
+    folder = saved(tmp_path / "m")
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    with pytest.raises(ModelError, match=r"must hold one model\. It has a LoRA adapter"):
+        load_model(folder)
+
+
 def test_a_value_too_large_for_float16_is_named(tmp_path):
     folder = saved(tmp_path / "m", change=lambda tensors: tensors[NAME].view(-1)[:1].fill_(1e6))
     assert load_model(folder).vocabulary == 61

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from eics.errors import ModelError
+from eics.errors import ModelError, OptionError
 from eics.transformer.adapt import load_model
 from support.tiny_models import tiny_module
 
@@ -90,3 +90,9 @@ def test_every_call_says_whether_foreign_code_may_run():
         assert "weights_only=False" not in text, path
     assert {name for name, _ in calls} == {"load.py"}
     assert all("**hub" in line or line.endswith("(") for _, line in calls), calls
+
+
+@pytest.mark.parametrize("trust", ["no", "false", 1, None])
+def test_only_true_is_trust(trust):
+    with pytest.raises(OptionError, match="'trust_remote_code' option must be True or False"):
+        load_model("people-0", trust_remote_code=trust)

@@ -213,3 +213,14 @@ def test_a_task_may_be_a_table(tmp_path):
     assert task.skipped == ("item 1: tokens must be a list of ids; got the int 7",)
     parquet(tmp_path / "t.parquet", rows[:1])
     assert read_task(tmp_path / "t.parquet", tiny_model("gpt2")).pairs == task.pairs
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "row"),
+    [("a.csv", "prompt;label", "one;two"), ("a.csv", "prompt\tlabel", "one\ttwo"), ("a.tsv", "prompt,id", "one,two")],
+)
+def test_a_table_that_was_split_elsewhere_is_not_one_column_of_prompts(tmp_path, name, header, row):
+    (tmp_path / name).write_text(f"{header}\n{row}\n")
+    with pytest.raises(OptionError, match="must be separated by commas"):
+        eics.read_prompts(tmp_path / name)
+    assert [prompt.text for prompt in eics.read_prompts(tmp_path / name, column=header)] == [row]

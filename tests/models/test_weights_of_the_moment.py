@@ -299,6 +299,23 @@ def test_an_edited_setting_counts():
     assert records(model, FEW) == records(adapt(twin), FEW) != before
 
 
+def test_a_table_of_the_config_that_is_edited_in_place_counts():
+    module, twin = tiny_module("llama"), tiny_module("llama")
+    model = adapt(module)
+    before = records(model, FEW)
+    for one in (module, twin):
+        one.config.rope_parameters["rope_theta"] = 5.0
+    assert records(model, FEW) == records(adapt(twin), FEW) != before  # other fingerprints
+
+
+def test_a_setting_that_is_not_a_number_is_read_once():
+    """NaN is not equal to itself: taken for a change, it would be read again and again without end."""
+    module = tiny_module("llama")
+    module.model.layers[1].made_up = float("nan")
+    model = adapt(module)
+    assert records(model, FEW) == records(adapt(tiny_module("llama")), FEW)
+
+
 def test_weights_made_in_inference_mode_are_scored_and_watched():
     module, twin = tiny_module("llama"), tiny_module("llama")
     with torch.inference_mode():

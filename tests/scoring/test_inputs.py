@@ -200,7 +200,9 @@ def test_every_function_takes_the_same_prompts(model, tmp_path):
         ({"readout": "tokens", "tokens": "3"}, "'tokens' option"),
         ({"readout": "tokens", "tokens": [1.5]}, "'tokens' option"),
         ({"readout": "tokens", "tokens": torch.tensor([99])}, "'tokens' option must be a list of ids from 0 to 60"),
+        ({"tokens": [3, 4]}, "'tokens' option must be given with readout 'tokens', the only one that reads them"),
         ({"interventions": eics.Noise("m1"), "ids": [1.5]}, "'ids' option"),
+        ({"details": "no"}, "'details' option must be True or False"),
     ],
 )
 def test_options_of_a_wrong_kind_are_refused(model, option, says):

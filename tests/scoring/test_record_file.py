@@ -87,7 +87,7 @@ def test_an_interrupted_run_becomes_the_whole_one(finished, tmp_path, ending, al
     assert halved.read_bytes() == whole.read_bytes()
     assert not list(tmp_path.glob("*.part.jsonl"))
     again = score(finished, halved, "--alpha", alpha, "--resume")
-    assert again.exit_code == (2 if ending == "csv" else 0), again.output
+    assert again.exit_code == 0, again.output
     assert halved.read_bytes() == whole.read_bytes()
 
 
@@ -154,6 +154,69 @@ def test_flat_columns(finished, tmp_path):
     assert not {"edges", "nodes", "tokens", "curve"} & {*first}
     with pytest.raises(RecordError, match="lack the edges"):
         eics.read_records(tmp_path / "s.csv")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (["--alpha", "2"], "alpha"),
+        (["--dtype", "float64"], "dtype"),
+        (["--preset", "both"], "number of presets"),
+        (["--noise", "m1"], "interventions"),
+        (["--readout", "tokens", "--tokens", "1,2"], "readout"),
+        (["--details"], "details"),
+    ],
+)
+def test_a_complete_csv_is_compared_cell_by_cell(finished, tmp_path, change, named):
+    out = tmp_path / "s.csv"
+    assert score(finished, out).exit_code == 0
+    before = out.read_bytes()
+    result = score(finished, out, "--resume", *change)
+    assert result.exit_code == 2
+    assert f"--resume must continue with the same {named}. " in result.output
+    assert out.read_bytes() == before
+    written = score(finished, tmp_path / "t.csv", *change)
+    assert written.exit_code == 0, written.output
+    again = score(finished, tmp_path / "t.csv", "--resume", *change)
+    assert again.exit_code == 0, again.output
+    assert score(finished, tmp_path / "t.csv", "--resume").exit_code == 2  # what only the file has counts too
+
+
+def test_a_complete_csv_that_lacks_a_prompt_or_records_says_so(finished, tmp_path):
+    out = tmp_path / "s.csv"
+    assert score(finished, out, "--limit", "2").exit_code == 0
+    missing = score(finished, out, "--resume")
+    assert missing.exit_code == 2
+    assert "lacks 1, such as" in missing.output
+    page = score(finished, out, "--limit", "2", "--resume", "--report", tmp_path / "r.html")
+    assert "--report needs records with their edges" in page.output
+    paths = ["--model", finished / "model", "--circuit", finished / "circuit.json", "--mode", "limit"]
+    (tmp_path / "odd.jsonl").write_text('{"tokens": [999999]}\n{"tokens": [1, 2, 3]}\n')
+    command = ["score", *paths, "--prompts", tmp_path / "odd.jsonl", "--out", tmp_path / "f.csv"]
+    first = CliRunner().invoke(main, [str(part) for part in command])
+    again = CliRunner().invoke(main, [str(part) for part in [*command, "--resume"]])
+    assert (first.exit_code, again.exit_code) == (1, 1)
+    assert "has the records of all 2 prompts already" in again.stdout
+    assert again.stderr.splitlines()[-1] == first.stderr.splitlines()[-1]
+    (tmp_path / "f.csv").write_bytes(b'id\n"\xff')
+    assert score(finished, tmp_path / "f.csv", "--resume").exit_code == 2
+
+
+def test_another_tokenizer_is_another_prompt(tmp_path):
+    class Tokenizer:
+        first = 3
+
+        def __call__(self, text, **_):
+            return {"input_ids": [self.first, *(len(word) for word in text.split())]}
+
+    tokenizer, circuit = Tokenizer(), eics.Circuit(EDGES)
+    model = eics.adapt(tiny_module("llama"), tokenizer)
+    eics.write_records(eics.score(model, circuit, "a text", mode="limit"), tmp_path / "s.jsonl")
+    run, file = Run(model, circuit, (eics.Options(mode="limit"),)), RecordFile(tmp_path / "s.jsonl", resume=True)
+    run.check(file, [Prompt(0, text="a text")])
+    tokenizer.first = 4
+    with pytest.raises(RecordError, match=r"the same tokens of prompt 0\. .* has \[3, 1, 4\], this run \[4, 1, 4\]"):
+        run.check(file, [Prompt(0, text="a text")])
 
 
 def test_a_prompt_that_no_file_can_hold_does_not_stop_a_resume(finished, tmp_path):

@@ -242,6 +242,20 @@ def test_options_out_of_range_are_refused_by_name(options):
     assert f"{next(iter(options))!r} option must be" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [("node_probes", 4, 10_000), ("macro_probes", 4, 10_000), ("steps", 1, 10_000), ("seed", 0, 2**63 - 1)],
+)
+def test_whole_numbers_have_bounds_that_the_error_names(name, least, most):
+    for value in (least, most):
+        assert eics.Options(**{name: value})[name] == value
+    for value in (least - 1, most + 1, float(least), str(least), True):
+        with pytest.raises(OptionError) as error:
+            eics.Options(**{name: value})
+        must = f"a whole number >= {least} and <= {most:,}"
+        assert str(error.value) == f"The {name!r} option must be {must}. Got {value!r} instead."
+
+
 def test_other_bad_calls():
     with pytest.raises(OptionError, match="Unknown option 'alfa'"):
         eics.score(build(0), alfa=1.0)

@@ -177,6 +177,34 @@ def test_a_torn_run_is_resumed(tmp_path):
         eics.damage(model, circuit, PROMPTS, **few | {"strengths": [0.7]}, resume=True)
 
 
+def test_rows_that_cannot_be_read_leave_no_lock(tmp_path):
+    model = tiny_model("llama")
+    few = SMALL | {"kinds": ["noise"], "preset": "well-posed", "out": tmp_path / "run"}
+    eics.damage(model, some_circuit(model), PROMPTS, **few)
+    (tmp_path / "run" / "damage.jsonl").write_text("{}\n")
+    errors = []
+    for _ in range(2):
+        with pytest.raises(RecordError, match="must be a row of this run") as error:
+            eics.damage(model, some_circuit(model), PROMPTS, **few, resume=True)
+        errors.append(error)  # and with it all that the failed call held
+    assert not (tmp_path / "run" / ".lock").exists()
+
+
+def test_another_tokenizer_is_another_run(tmp_path):
+    class Tokenizer:
+        first = 3
+
+        def __call__(self, text, **_):
+            return {"input_ids": [self.first, *(len(word) for word in text.split())]}
+
+    model = eics.adapt(tiny_module("llama"), Tokenizer())
+    few = SMALL | {"kinds": ["noise"], "preset": "well-posed", "out": tmp_path / "run"}
+    eics.damage(model, some_circuit(model), ["a text", "an other"], **few)
+    model.tokenizer.first = 4
+    with pytest.raises(RecordError, match="the same tokens"):
+        eics.damage(model, some_circuit(model), ["a text", "an other"], **few, resume=True)
+
+
 @pytest.mark.parametrize("killed_after", [2, 6, 13])
 def test_a_killed_run_is_resumed(tmp_path, killed_after):
     """Killed among the undamaged runs, among the damaged ones, and between a record and its row."""
@@ -421,3 +449,22 @@ def test_bad_input_is_one_line(place, tmp_path, more, says):
     assert says in result.output
     assert len(result.output.strip().splitlines()) == 1
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ({"kinds": None}, "'kinds' option must be some of"),
+        ({"strengths": 5}, "'strengths' option must be a list of finite numbers"),
+        ({"nodes": 1.5}, "'nodes' option must be a whole number"),
+        ({"vector": "x"}, "'vector' option must be a list of finite numbers"),
+        ({"batch_size": 0}, "'batch_size' option must be a whole number >= 1"),
+        ({"batch_size": "8"}, "'batch_size' option must be a whole number >= 1"),
+        ({"out": 5}, "output folder must be given as text or a path"),
+        ({"out": "/dev/null/folder"}, "must be in a folder that exists and can be written: Not a directory"),
+    ],
+)
+def test_options_of_a_wrong_kind_are_refused_by_name(option, says):
+    model = tiny_model("llama")
+    with pytest.raises(OptionError, match=says):
+        eics.damage(model, some_circuit(model), PROMPTS, **SMALL | option)

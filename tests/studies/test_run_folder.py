@@ -71,6 +71,14 @@ def open_run(path, settings=SETTINGS, files=("rows.jsonl",), **how):
         return folder
 
 
+def test_a_row_without_its_fields_is_named(tmp_path):
+    with RunFolder.open(tmp_path, {}, ["rows.jsonl"], resume=False) as folder:
+        rows = folder.rows("rows.jsonl", "id", "label")
+        rows.append([{"id": 1, "label": None}, {"id": 2}])
+        with pytest.raises(RecordError, match=r"Line 2 of .* must be a JSON object with 'id', 'label': remove"):
+            list(rows)
+
+
 def test_a_run_starts_and_resumes_with_the_same_settings(tmp_path):
     out = tmp_path / "new" / "run"
     folder = open_run(out, resume=True)  # nothing there yet

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -107,6 +108,27 @@ def test_from_prompts_to_report(whole):
     assert sorted(path.name for path in out.iterdir()) == [
         "distributions.svg", "report.html", "report.md", "results.json", "roc.svg", "scores.parquet", "settings.json",
     ]  # fmt: skip
+
+
+def test_other_weights_in_the_ensemble_are_another_run(whole, place, tmp_path):
+    """Under the same name: the folder's weights were replaced since."""
+    out = tmp_path / "run"
+    shutil.copytree(whole, out)
+    settings = json.loads((out / "settings.json").read_text())
+    assert settings["ensemble_weights"] == [settings["fingerprint"]]  # the same model twice
+    (out / "settings.json").write_text(json.dumps(settings | {"ensemble_weights": ["0" * 64]}))
+    result = run(place, out, *MORE, "--ensemble", place / "model", "--resume")
+    assert result.exit_code == 2
+    assert "the same ensemble_weights" in result.output
+
+
+def test_a_prompt_that_cannot_be_run_is_left_out(model, data, tmp_path):
+    bad = {"tokens": [10**6], "label": True, "id": "bad", "relation": data[0]["relation"]}
+    how = {"mode": "limit", "resamples": 1200, "out": tmp_path / "run"}
+    eics.validate(model, eics.Circuit(CIRCUIT), [*data, bad], **how)
+    rows = {row["id"]: row for row in read_table(tmp_path / "run" / "scores.parquet")}
+    assert rows["bad"]["failed"].startswith("token ids must be 0 to")
+    assert [row["id"] for row in rows.values() if row["failed"]] == ["bad"]
 
 
 def test_python_gives_the_same_and_keeps_nothing(whole, model, data):
@@ -457,3 +479,23 @@ def test_every_part_of_a_richer_circuit(data):
     for name in ("eics_well_posed", "propagated", "eac", "ear", "norm_last", "norm_all"):
         assert len({row[name] for row in rows}) == 6, name
     assert len(rows[0]["norms"]) == len(some_circuit(model).order)
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ({"batch_size": 0}, "'batch_size' option must be a whole number >= 1"),
+        ({"memory": float("nan")}, "'memory' option must be a finite number > 0"),
+        ({"seed": 2**32}, "'seed' option must be a whole number >= 0 and <= 4,294,967,295"),
+        ({"seed": True}, "'seed' option must be a whole number"),
+        ({"ensemble": None}, "'ensemble' option must be a list of models"),
+        ({"dev_shore": 0.5}, "Unknown option 'dev_shore'.* Did you mean 'dev_share'"),
+        ({"out": 5}, "output folder must be given as text or a path"),
+        ({"out": "/dev/null/folder"}, "must be in a folder that exists and can be written: Not a directory"),
+    ],
+)
+def test_options_of_a_wrong_kind_are_refused_before_a_folder_is_made(model, data, tmp_path, option, says):
+    how = {"out": tmp_path / "run", "mode": "limit", "resamples": 1200} | option
+    with pytest.raises(OptionError, match=says):
+        eics.validate(model, eics.Circuit(CIRCUIT), data, **how)
+    assert not (tmp_path / "run").exists()

@@ -3,6 +3,7 @@
 A user's mistake, a missing device, a full memory or a bug: none of them is a traceback unless `--debug` asks for it.
 """
 
+import io
 import os
 import re
 import sys
@@ -30,6 +31,7 @@ class Commands(Group):
         given = list(sys.argv[1:] if args is None else args)
         end = given.index("--") if "--" in given else len(given)
         self.debug = "--debug" in given[:end] or bool(os.environ.get("EICS_DEBUG"))
+        _encode_anything()
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             return super().main([arg for arg in given[:end] if arg != "--debug"] + given[end:], *more, **how)
@@ -63,6 +65,16 @@ class Commands(Group):
                 sys.exit(output.disk_full(context, error))
             click.echo(f"eics: {error_line(error)}", err=True)
             sys.exit(2)
+
+
+def _encode_anything() -> None:
+    """Lets a terminal or file that is not UTF-8 show what it cannot encode as escapes, such as \\xb1 for a plus-minus.
+
+    The alternative is an error after all the work is done.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _nearest_choice(error: click.ClickException) -> str:

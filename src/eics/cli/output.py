@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eics.data.files import count_rows
+from eics.data.locks import FOLDER_LOCK
 from eics.data.outputs import Outputs, check_distinct
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _FULL = {
     errno.EFBIG: "a file would grow beyond what the system allows",
     errno.EIO: "the disk reports an error",
 }
+_RESUME = "--resume"
 _REASONS = 5  # reasons for failed prompts that get a line each
 
 
@@ -65,7 +67,8 @@ def check_run_folder(
     from eics.studies.run_folder import SETTINGS, check_folder
 
     check_folder(path, files, resume=resume, overwrite=overwrite)
-    check_distinct({f"{name} in --out": path / name for name in (SETTINGS, *files)}, _on_disk(inputs), resume=resume)
+    written = {f"{name} in --out": path / name for name in (SETTINGS, *files)}
+    check_distinct(written, _on_disk(inputs), {"the lock file in --out": path / FOLDER_LOCK}, resume=resume)
     before = _stamp(path / SETTINGS)
 
     def safe() -> dict[Path, int]:
@@ -77,7 +80,7 @@ def check_run_folder(
     keep_count(safe, "rows")
 
 
-def keep_count(safe: Safe, rows: str = "records", go_on: str = "--resume") -> None:
+def keep_count(safe: Safe, rows: str = "records", go_on: str = _RESUME) -> None:
     """Lets a command that ends early say how many rows are safe, and with which option it goes on."""
     click.get_current_context().meta.update({_SAFE: safe, _ROWS: rows, _GO_ON: go_on})
 
@@ -89,19 +92,34 @@ def remember(context: click.Context, arguments: Sequence[str]) -> None:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """While a command runs, SIGTERM raises `Terminated`, so that files are closed and locks released."""
+    """While a command runs, SIGTERM raises `Terminated`, so that files are closed and locks released.
+
+    Libraries turn an interruption into errors of their own, as numpy does while it is imported: an error that comes
+    after one is the interruption.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    received: list[KeyboardInterrupt] = []
 
-    def stop(*_: object) -> None:
-        raise Terminated
+    def stop(number: int, _: object) -> None:
+        received.append(Terminated() if number == signal.SIGTERM else KeyboardInterrupt())
+        raise received[-1]
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop)}
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where Ctrl-C is ignored
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, stop)
     try:
         yield
+    except (click.ClickException, click.exceptions.Exit, click.Abort):
+        raise
+    except Exception as error:
+        if received:
+            raise received[-1] from error
+        raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def interrupted(context: click.Context, error: KeyboardInterrupt) -> int:
@@ -167,7 +185,9 @@ def _what_is_safe(context: click.Context) -> str:
             f"{count} {rows if count > 1 else rows.removesuffix('s')} {'are' if count > 1 else 'is'} safe in {path}"
             for path, count in counts.items()
         )
-        return f"{files}. Go on with: {_command([*arguments, context.meta[_GO_ON]])}"
+        go_on = context.meta[_GO_ON]
+        how = "Go on with" if go_on == _RESUME else "Start again, and replace them, with"
+        return f"{files}. {how}: {_command([*arguments, go_on])}"
     written = [path for path, before in context.meta.get(_PATHS, {}).items() if _stamp(path) != before]
     if written:
         files = ", ".join(str(path) for path in written)

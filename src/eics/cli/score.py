@@ -91,6 +91,8 @@ def score(
     files = _outputs(given, out, picture, report)
     explicit = given["model"] is None
     prepared = _explicit(runs, given, out) if explicit else _on_model(runs, given, out, quiet=quiet)
+    if out is not None and given["resume"] and _is_complete_csv(out):
+        _refuse_without_records({"--picture": picture, "--report": report, "--json": as_json or None})
     with files:
         scored = prepared()
         if picture is not None:
@@ -101,7 +103,7 @@ def score(
             from eics.reporting.page import write_report
 
             write_report(_together(scored), report, source=out.name if out is not None else None)
-    if not quiet:
+    if not quiet and scored:
         _show(scored, as_json)
     output.exit_if_failed(_together(scored))
 
@@ -127,6 +129,22 @@ def _outputs(given: dict[str, Any], out: Path | None, picture: Path | None, repo
         resume=given["resume"],
         records=["--out"],
     )
+
+
+def _is_complete_csv(out: Path) -> bool:
+    from eics.scoring.complete_csv import is_complete_csv
+
+    return is_complete_csv(out)
+
+
+def _refuse_without_records(wanted: dict[str, Any]) -> None:
+    """Refuses what is made of whole records where there are only flat columns."""
+    for option, value in wanted.items():
+        if value is not None:
+            raise OptionError(
+                f"{option} needs records with their edges, which a complete .csv lacks: use --overwrite, or another "
+                "--out."
+            )
 
 
 def _explicit(runs: "dict[str, Options]", given: dict[str, Any], out: Path | None) -> "Prepared":
@@ -192,6 +210,8 @@ def _on_model(runs: "dict[str, Options]", given: dict[str, Any], out: Path | Non
 
     def run() -> "dict[str, Scores]":
         file = None
+        if out is not None and given["resume"] and _is_complete_csv(out):
+            return _nothing_left(out, asked, prompts, quiet=quiet)
         if out is not None:
             file = RecordFile(out, resume=given["resume"])
             asked.check(file, prompts)
@@ -202,6 +222,18 @@ def _on_model(runs: "dict[str, Options]", given: dict[str, Any], out: Path | Non
         return {name: Scores(scores[index] for scores in ordered) for index, name in enumerate(runs)}
 
     return run
+
+
+def _nothing_left(out: Path, asked: "Run", prompts: "list[Prompt]", *, quiet: bool) -> "dict[str, Scores]":
+    """Says that a complete .csv has everything, and no records: its flat columns cannot be read back as such."""
+    from eics.cli.terminal import say
+    from eics.scoring.complete_csv import check_complete
+
+    failures = check_complete(out, asked, prompts)
+    if not quiet:
+        say(f"{out} has the records of all {len(prompts)} prompts already: nothing to do.")
+    output.exit_with_reasons(failures)
+    return {}
 
 
 def _score_missing(

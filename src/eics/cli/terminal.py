@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from eics.models.base import Model
 
+_WIDTH = 80  # of a terminal of unknown width
 _LEAST_SECONDS = 1.0  # a run that took less has no rate worth a line
 
 
@@ -28,7 +29,10 @@ def console(*, stderr: bool = False) -> "Console":
     from eics.cli.safe_console import SafeConsole
 
     plain: dict[str, Any] = {"color_system": None} if os.environ.get("NO_COLOR") else {}
-    return SafeConsole(stderr=stderr, highlight=False, **plain)
+    screen = SafeConsole(stderr=stderr, highlight=False, **plain)
+    if screen.width < 1:  # COLUMNS=0, from shells that do not know: rich would print nothing
+        screen.width = _WIDTH
+    return screen
 
 
 def say(text: object, *, err: bool = False) -> None:

@@ -6,6 +6,7 @@ import click
 
 from eics.cli import options, output
 from eics.cli.help import Command
+from eics.data.files import writable
 
 
 @click.command(cls=Command)
@@ -37,7 +38,8 @@ def toy(out: Path, seeds: int, noisy: tuple[str, ...], overwrite: bool, quiet: b
 
     chosen = check_noisy(noisy or NOISY)
     files = output.outputs({f"{name} in --out": out / name for name in FILES}, {}, overwrite=overwrite)
-    out.mkdir(parents=True, exist_ok=True)
+    with writable(out):
+        out.mkdir(parents=True, exist_ok=True)
     with files, track("toy experiment", STEPS, quiet=quiet) as tick:
         result = run_toy(seeds, chosen, tick)
         written = result.save(out)

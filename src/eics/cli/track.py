@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 )
 @options.memory(512)
 @options.passes()
-@click.option("--seed", type=int, default=0, help="Seed for circuits, probes and resampling.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Seed for circuits, probes and resampling.")
 @options.resume
 @options.overwrite
 @options.quiet

@@ -81,7 +81,7 @@ def validate(model: str, circuit: str, ensemble: str | None, quiet: bool, **give
     output.check_run_folder(
         how["out"],
         FILES,
-        [ANSWERS, MEASURED],
+        [ANSWERS, MEASURED, TABLE],
         {
             "--data": prompt_options.input_files(given),
             "--circuit": circuit,

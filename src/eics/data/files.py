@@ -4,12 +4,13 @@
 last line that was cut short. Who may write where is in `outputs.py`, and that only one process does in `locks.py`.
 """
 
+import errno
 import hashlib
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ Row = dict[str, Any]
 
 _LONGEST = 255  # bytes in a file's name, on every common file system
 _PART = ".part-"
+_UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP)
 
 
 @contextmanager
@@ -36,18 +38,34 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     ...     [file.name for file in Path(folder).iterdir()]
     ['page.md']
     """
-    path = Path(os.path.realpath(nameable(path)))
+    named, path = path, Path(os.path.realpath(nameable(path)))
     part = beside(path, prefix=f"{_PART}{secrets.token_hex(4)}-")
     try:
-        yield part
-        if path.exists():
-            shutil.copymode(path, part)
-        with part.open("rb+") as file:
-            os.fsync(file.fileno())
-        part.replace(path)
-        _sync_folder(path.parent)
+        with writable(named):
+            yield part
+            if path.exists():
+                shutil.copymode(path, part)
+            with part.open("rb+") as file:
+                os.fsync(file.fileno())
+            part.replace(path)
+            _sync_folder(path.parent)
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # a folder that cannot be written has no part either
+            part.unlink(missing_ok=True)
+
+
+@contextmanager
+def writable(path: str | Path) -> Iterator[None]:
+    """Around the writing of a file or folder: where it cannot be, in one line; a full disk passes as it is."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        raise OptionError(
+            f"The output {str(path)!r} must be in a folder that exists and can be written: {error.strerror}. Choose "
+            "another one, or change its permissions."
+        ) from error
 
 
 def nameable(path: str | Path) -> Path:
@@ -103,8 +121,8 @@ class RowFile:
     [{'id': 1}]
     """
 
-    def __init__(self, path: Path, *, resume: bool = False) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, resume: bool = False, needed: Sequence[str] = ()) -> None:
+        self.path, self.needed = path, tuple(needed)
         if resume and path.exists():
             _mend_last_line(path)
         else:
@@ -133,11 +151,14 @@ class RowFile:
         _sync_folder(self.path.parent)
 
     def __iter__(self) -> Iterator[Row]:
-        return read_rows(self.path)
+        return read_rows(self.path, needed=self.needed)
 
 
-def read_rows(path: Path, *, torn: bool = False) -> Iterator[Row]:
-    """The rows of a file of JSON lines; with `torn`, a last line that was cut short is passed over."""
+def read_rows(path: Path, *, torn: bool = False, needed: Sequence[str] = ()) -> Iterator[Row]:
+    """The rows of a file of JSON lines, each with the `needed` fields.
+
+    With `torn`, a last line that was cut short is passed over.
+    """
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
@@ -146,18 +167,23 @@ def read_rows(path: Path, *, torn: bool = False) -> Iterator[Row]:
                 row = parse_json(line.decode("utf-8"))
             except ValueError:
                 row = None
-            if isinstance(row, dict):
+            if isinstance(row, dict) and all(name in row for name in needed):
                 yield row
             elif not (torn and not line.endswith(b"\n")):
+                fields = f" with {', '.join(map(repr, needed))}" if needed else ""
                 raise RecordError(
-                    f"Line {number} of {str(path)!r} must be a JSON object: remove the line, and --resume "
+                    f"Line {number} of {str(path)!r} must be a JSON object{fields}: remove the line, and --resume "
                     "computes its row again."
                 )
 
 
 def count_rows(path: Path) -> int:
-    """How many complete lines a file has; 0 if it does not exist."""
+    """How many complete lines, or rows of a Parquet file, a file has; 0 if it does not exist."""
     try:
+        if path.suffix == ".parquet":
+            from pyarrow.parquet import read_metadata
+
+            return int(read_metadata(path).num_rows) if path.exists() else 0
         with path.open("rb") as file:
             return sum(line.endswith(b"\n") and bool(line.strip()) for line in file)
     except OSError:

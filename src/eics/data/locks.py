@@ -6,8 +6,11 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from eics.data.files import beside
+from eics.data.files import beside, writable
 from eics.errors import OptionError
+
+FOLDER_LOCK = ".lock"
+"""The name of the lock file inside a folder."""
 
 _BUSY = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -32,11 +35,8 @@ class Lock:
     def __init__(self, path: Path) -> None:
         self.file = lock_file(path)
         while True:
-            try:
+            with writable(path):  # the file that the user named
                 descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT, 0o666)
-            except OSError as error:
-                error.filename = str(path)  # the file that the user named
-                raise
             if not _acquire(descriptor):
                 os.close(descriptor)
                 raise OptionError(
@@ -71,7 +71,7 @@ class Lock:
 def lock_file(path: Path) -> Path:
     """The lock file of an output: beside a file, inside a folder."""
     path = Path(os.path.realpath(path))
-    return path / ".lock" if path.is_dir() else beside(path, prefix=".", suffix=".lock")
+    return path / FOLDER_LOCK if path.is_dir() else beside(path, prefix=".", suffix=".lock")
 
 
 def _acquire(descriptor: int) -> bool:

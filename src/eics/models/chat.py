@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from eics.errors import OptionError, PromptError
 from eics.models.base import Model
+from eics.models.download.sources import SOURCES
 from eics.models.prompts import Prompt, encode
 
 
@@ -16,9 +17,17 @@ def as_chat(model: Model, prompts: Iterable[Prompt], system: str | None = None) 
     """
     if not getattr(model.tokenizer, "chat_template", None):
         raise OptionError(
-            f"A chat needs a model whose tokenizer has a chat template. {model.name!r} has none: score plain text."
+            f"A chat needs a model whose tokenizer has a chat template. {model.name!r} has none: {_advice(model.name)}."
         )
     return [_templated(model, prompt, system) for prompt in prompts]
+
+
+def _advice(name: str | None) -> str:
+    """What to do without a template: a model that was fetched by an earlier version lacks one that its file has."""
+    source = SOURCES.get(name or "")
+    if source is None or not source.chat:
+        return "score plain text"
+    return f"an earlier version left it out; run `eics models remove {name}`, then `eics models fetch {name}`"
 
 
 def _templated(model: Model, prompt: Prompt, system: str | None) -> Prompt:

@@ -6,6 +6,7 @@ would be a score of noise.
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from eics.errors import ModelError
@@ -46,6 +47,24 @@ def check_weights(name: str, info: dict[str, Any]) -> None:
         )
     if info.get("error_msgs"):
         raise ModelError(f"The checkpoint of {name!r} must load without errors. {str(info['error_msgs'][0])[:200]}")
+
+
+def check_stored(name: str, folder: Path | None, module: Any) -> None:
+    """Refuses weights that are stored as integers: codes of a quantization, which transformers takes for numbers."""
+    from safetensors import safe_open
+
+    taken = {key for key, parameter in module.named_parameters() if parameter.is_floating_point()}
+    for file in sorted(folder.glob("*.safetensors")) if folder is not None else ():
+        with safe_open(file, "pt") as tensors:
+            kinds = {key: tensors.get_slice(key).get_dtype() for key in tensors.keys()}  # noqa: SIM118 - no mapping
+        whole = {key: kind for key, kind in kinds.items() if not kind.startswith(("F", "BF"))}
+        for key, kind in whole.items():
+            # A checkpoint of the inner model lacks the prefix of its names.
+            if key in taken or any(parameter.endswith(f".{key}") for parameter in taken):
+                raise ModelError(
+                    f"The checkpoint of {name!r} must store weights as floating-point numbers. {key!r} is stored as "
+                    f"{kind}: it is quantized, and its codes are not the weights. Use an unquantized checkpoint."
+                )
 
 
 def check_finite(name: str, module: Any, dtype: Any) -> None:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from eics.errors import ModelError
-from eics.models.checkpoint import check_finite, check_weights
+from eics.errors import ModelError, OptionError
+from eics.models.checkpoint import check_finite, check_stored, check_weights
 from eics.models.device import choose_device, choose_dtype
 from eics.models.families.registry import adapter_for
 from eics.models.hub import hub_is_unreachable
@@ -37,10 +37,12 @@ def load_pretrained(
     **options: Any,
 ) -> tuple[Any, Any]:
     """A transformers model (from a folder, a hub id or a name of ours) and its tokenizer, or None."""
+    if not isinstance(trust_remote_code, bool):  # the text "no" is true
+        raise OptionError.of("trust_remote_code", "True or False", trust_remote_code)
     where = choose_device(device)
     torch_dtype = choose_dtype(dtype, where)
     name = locate(path)
-    hub = {key: options[key] for key in _HUB_OPTIONS if key in options} | {"trust_remote_code": bool(trust_remote_code)}
+    hub = {key: options[key] for key in _HUB_OPTIONS if key in options} | {"trust_remote_code": trust_remote_code}
     with _quiet(), explained(str(path)):
         from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -55,6 +57,7 @@ def load_pretrained(
         )
         module, info = loaded
         check_weights(str(path), info)
+        check_stored(str(path), _folder(name, hub), module)
         module = module.to(where).eval()
         check_finite(str(path), module, torch_dtype)
         return module, _tokenizer(name, hub)
@@ -86,6 +89,17 @@ def _has_tokenizer_files(name: str, hub: dict[str, Any]) -> bool:
 
     cache = {key: hub[key] for key in ("cache_dir", "revision") if key in hub}
     return any(isinstance(try_to_load_from_cache(name, file, **cache), str) for file in _TOKENIZER_FILES)
+
+
+def _folder(name: str, hub: dict[str, Any]) -> Path | None:
+    """Where the model's files are: its folder, or its snapshot in the hub's cache."""
+    if Path(name).is_dir():
+        return Path(name)
+    from huggingface_hub import try_to_load_from_cache
+
+    cache = {key: hub[key] for key in ("cache_dir", "revision") if key in hub}
+    config = try_to_load_from_cache(name, "config.json", **cache)
+    return Path(config).parent if isinstance(config, str) else None
 
 
 def _reason(error: Exception) -> str:

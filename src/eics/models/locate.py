@@ -77,6 +77,11 @@ def _check_folder(folder: Path) -> None:
         raise ModelError(f"The model folder {str(folder)!r} must have a config.json. {_instead(names)}")
     if not isinstance(content, dict):
         raise ModelError(f"The file {str(config)!r} must be a JSON object. It holds a {type(content).__name__}.")
+    if "adapter_config.json" in names:
+        raise ModelError(
+            f"The model folder {str(folder)!r} must hold one model. It has a LoRA adapter (adapter_config.json) beside "
+            "a config.json: merge the adapter and save the result, or move it elsewhere."
+        )
     weights = [name for name in names if name.endswith((".safetensors", ".safetensors.index.json"))]
     if not weights:
         pickled = sorted(name for name in names if name.endswith((".bin", ".pt", ".pth", ".ckpt")))

@@ -105,11 +105,21 @@ def _table_column(columns: list[str], column: str | None, path: str | Path) -> s
     if column is None and ("prompt" in columns or "tokens" in columns):
         return None
     if column is None and len(columns) == 1:
+        _refuse_other_separators(columns[0], path)
         return columns[0]
     if column not in columns:
         must = "have a column 'prompt', unless 'column' names another" if column is None else f"have {column!r}"
         raise OptionError(f"The table must {must}. {str(path)!r} has these columns: {', '.join(columns)}.")
     return column
+
+
+def _refuse_other_separators(column: str, path: str | Path) -> None:
+    """Refuses a table that was split at the wrong character: whole rows, cells and all, would be taken for prompts."""
+    if any(separator in column for separator in ";\t|,"):
+        raise OptionError(
+            f"The cells of a table must be separated by commas (.csv) or tabs (.tsv). The only column of {str(path)!r} "
+            f"is called {column!r}: save it with such cells, or name that column if it is one."
+        )
 
 
 def _check_ids(taken: Sequence[tuple[HasId, str]]) -> None:

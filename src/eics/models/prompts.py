@@ -139,6 +139,16 @@ def tokenize(model: Model, prompt: Prompt) -> list[int]:
     return tokens
 
 
+def tokens_or_none(model: Model, prompt: Prompt) -> list[int] | None:
+    """The tokens on which the model would run, to compare with those of an earlier run; None if it cannot run."""
+    if prompt.tokens is not None:
+        return list(prompt.tokens)
+    try:
+        return tokenize(model, prompt)
+    except PromptError:
+        return None
+
+
 def encode(model: Model, text: str, **options: Any) -> list[int]:
     """The token ids of a text; a text that the tokenizer cannot take is a `PromptError`."""
     if model.tokenizer is None:

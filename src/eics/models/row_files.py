@@ -79,7 +79,12 @@ def _suffix(path: str | Path, folder: str) -> str:
 @contextmanager
 def _opened(path: str | Path, folder: str) -> Iterator[IO[bytes]]:
     if str(path) == "-":
-        yield sys.stdin.buffer
+        stream = getattr(sys.stdin, "buffer", None)  # Python has no standard input at all where it was closed
+        if stream is None:
+            raise OptionError(
+                "Standard input (-) must be open to be read. It is closed: pipe the prompts in, or use a file."
+            )
+        yield stream
         return
     with (bundled_file(folder, str(path), ".jsonl") or nameable(path)).open("rb") as file:
         yield file

@@ -16,6 +16,7 @@ two percent of the score of a batch of short prompts.
 """
 
 from collections.abc import Iterable
+from copy import deepcopy
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -119,7 +120,7 @@ class _Links:
         self.sizes: list[tuple[dict[str, Any], int, str]] = []
         self.objects: list[tuple[dict[str, Any], str, object, str]] = []
         self.numbers: list[tuple[dict[str, Any], str, float, str]] = []
-        self.config = dict(_config(module))
+        self.config = deepcopy(_config(module))  # its tables are edited in place
         for prefix, part in module.named_modules():
             buffers = {k: b for k, b in part._buffers.items() if k not in part._non_persistent_buffers_set}
             for owner, held in (
@@ -142,7 +143,7 @@ class _Links:
             if len(owner) != size:
                 return name
         for owner, key, number, name in self.numbers:
-            if owner.get(key) != number:
+            if (now := owner.get(key)) is not number and now != number:  # NaN is not equal to itself
                 return name
         return None if self.config == _config(module) else "config"
 

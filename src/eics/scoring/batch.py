@@ -39,6 +39,7 @@ from eics.scoring.assemble import assemble, scores_of
 from eics.scoring.batching import batch_indices, in_input_order
 from eics.scoring.checks import (
     check_answer,
+    check_flag,
     check_ids,
     check_readout,
     check_whole,
@@ -107,7 +108,7 @@ def score_prompts(
         extra_diagnostics=extra_diagnostics,
         means=means,
         refusals=refusals(circuit, configurations),
-        details=details,
+        details=check_flag("details", details),
         against_random=len(others),
     )
     indices = batch_indices(prompts, batch_size, sort=sort)

@@ -41,14 +41,25 @@ def check_readout(model: Model, configurations: Sequence[Options], tokens: Any) 
     if needed and (not ids or any(not 0 <= token < model.vocabulary for token in ids)):
         must = f"a list of ids from 0 to {model.vocabulary - 1} for readout 'tokens'"
         raise OptionError.of("tokens", must, None if ids is None else list(ids))
+    if ids is not None and not needed:  # ignored, they would be taken for counted
+        raise OptionError.of("tokens", "given with readout 'tokens', the only one that reads them", list(ids))
     return ids
 
 
-def check_whole(name: str, value: Any, least: int | None = None) -> int:
+def check_whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
     """A whole number, such as a batch size or a position."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or (least is not None and value < least):
-        raise OptionError.of(name, "a whole number" + ("" if least is None else f" >= {least}"), value)
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_whole or (least is not None and value < least) or (most is not None and value > most):
+        lower, upper = "" if least is None else f" >= {least}", "" if most is None else f" and <= {most:,}"
+        raise OptionError.of(name, f"a whole number{lower}{upper}", value)
     return index(value)
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """True or False; the text "no" is neither."""
+    if not isinstance(value, bool):
+        raise OptionError.of(name, "True or False", value)
+    return value
 
 
 def check_answer(answer: int | None, length: int) -> None:

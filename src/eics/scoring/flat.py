@@ -1,13 +1,21 @@
-"""Records as flat columns, for spreadsheets: numbers and texts, nested ones under dotted names, no lists."""
+"""Records as flat columns, for spreadsheets: numbers and texts, nested ones under dotted names.
+
+Lists are left out, but for those that say what was scored (`token_ids`, and the options): they are JSON in a cell.
+"""
 
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
+Cells = dict[str, str]
+"""The cells of a record, by column."""
+
 _NESTED = ("circuit", "ei_parts", "norms", "options", "stderr", "diagnostics")
-_LEFT_OUT = ("curve", "details", "tokens", "token_ids")  # lists and trees, though a record may lack them
+_LEFT_OUT = ("curve", "details", "tokens")  # lists and trees, though a record may lack them
+_LONGEST_CELL = 2**30  # characters; the csv module's own bound is 128 kB
 _ODD = ("=", "+", "-", "@", "\t", "\r", "\n")  # what makes a spreadsheet read a text as a formula
 
 
@@ -20,12 +28,27 @@ def to_csv(records: Iterable[Mapping[str, Any]]) -> str:
     2,,
     <BLANKLINE>
     """
-    rows = [dict(_cells(record)) for record in records]
+    rows = [to_cells(record) for record in records]
     text = StringIO()
     writer = csv.DictWriter(text, _header(rows), restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def to_cells(record: Mapping[str, Any]) -> Cells:
+    """One record as cells by column."""
+    return dict(_cells(record))
+
+
+def read_cells(path: Path) -> Iterator[Cells]:
+    """The rows of a file that `to_csv` wrote, as text."""
+    limit = csv.field_size_limit(_LONGEST_CELL)
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            yield from csv.DictReader(file, restval="", strict=True)
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _cells(record: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
@@ -36,7 +59,7 @@ def _cells(record: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str
         if isinstance(value, Mapping):
             if path or name in _NESTED:
                 yield from _cells(value, f"{column}.")
-        elif not isinstance(value, list | tuple):
+        elif not isinstance(value, list | tuple) or path == "options." or column == "token_ids":
             yield column, _cell(value)
 
 

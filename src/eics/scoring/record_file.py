@@ -16,7 +16,7 @@ from eics.data.outputs import STREAMED, journal_of
 from eics.data.resume import check_same, differs
 from eics.errors import RecordError
 from eics.models.base import Model
-from eics.models.prompts import Prompt
+from eics.models.prompts import Prompt, tokens_or_none
 from eics.scoring.job import fingerprint_of, requested
 from eics.scoring.options import RECORDED, Options
 from eics.scoring.records import check_path, from_row, parquet_rows, write_records
@@ -128,7 +128,7 @@ class Run:
             for score, options in zip(scores, self.configurations, strict=False):
                 check_same(*self._compared(score, options), source)
                 if id in by_id:
-                    _check_prompt(score, by_id[id], source)
+                    _check_prompt(score, by_id[id], self.model, source)
 
     def _check_count(self, id: Id, scores: Sequence[Score], source: str, *, last: bool) -> None:
         """One record for each configuration; the last prompt may have been interrupted between two."""
@@ -138,8 +138,7 @@ class Run:
 
     def _compared(self, score: Score, options: Options) -> tuple[dict[str, Any], dict[str, Any]]:
         """Theirs and ours."""
-        ours = requested(self.model, options, self.answer, self.tokens, self.interventions, **self.further)
-        ours |= {"calibration": self.calibration} if self.calibration is not None else {}
+        ours = self.requested(options)
         theirs = dict(score.options)
         if not theirs:  # from a program that keeps no options: what records always repeat must do
             ours = {name: options[name] for name in RECORDED if getattr(score, name) is not None}
@@ -153,6 +152,11 @@ class Run:
         }
         recorded = {"model": score.model, "circuit": score.circuit, "fingerprint": score.fingerprint}
         return theirs | recorded, absent | ours | identity
+
+    def requested(self, options: Options) -> dict[str, Any]:
+        """What the records of this run hold as their `options`."""
+        asked = requested(self.model, options, self.answer, self.tokens, self.interventions, **self.further)
+        return asked | ({"calibration": self.calibration} if self.calibration is not None else {})
 
     def with_known_alpha(self, earlier: Sequence[Score]) -> "Run":
         """The same run with the alpha that `auto` chose before it was interrupted."""
@@ -181,14 +185,15 @@ def by_prompt(scores: Iterable[Score]) -> dict[Id, list[Score]]:
     return grouped
 
 
-def _check_prompt(score: Score, prompt: Prompt, source: str) -> None:
-    """Refuses a prompt that was another one, or had another answer or label, when its record was made."""
+def _check_prompt(score: Score, prompt: Prompt, model: Model, source: str) -> None:
+    """Refuses a prompt that was another one, or had other tokens, another answer or label, when its record was made."""
     what = f"prompt {prompt.id!r}"
     recorded = prompt.metadata  # as a record spells it: no file can hold a lone surrogate
     if score.prompt != recorded["prompt"]:
         raise differs(f"text of {what}", score.prompt, recorded["prompt"], source)
-    if prompt.tokens is not None and score.token_ids is not None and score.token_ids != list(prompt.tokens):
-        raise differs(f"tokens of {what}", score.token_ids, list(prompt.tokens), source)
+    tokens = tokens_or_none(model, prompt)  # of a text: its tokenizer may have changed
+    if None not in (tokens, score.token_ids) and score.token_ids != tokens:
+        raise differs(f"tokens of {what}", score.token_ids, tokens, source)
     for name in ("answer", "label"):
         theirs, ours = getattr(score, name), recorded[name]
         if theirs != ours:

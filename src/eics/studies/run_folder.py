@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eics.data.files import Row, RowFile, whole_file, write_text
+from eics.data.files import Row, RowFile, whole_file, writable, write_text
 from eics.data.json_text import parse_json
 from eics.data.locks import Lock
 from eics.data.outputs import check_rerun
@@ -49,7 +49,8 @@ class RunFolder:
         A folder that holds a run is refused unless it is resumed or overwritten; then the earlier run's files go.
         """
         check_folder(path, files, resume=resume, overwrite=overwrite)
-        path.mkdir(parents=True, exist_ok=True)
+        with writable(path):
+            path.mkdir(parents=True, exist_ok=True)
         lock = Lock(path)
         try:
             holds_run = check_folder(path, files, resume=resume, overwrite=overwrite)
@@ -73,9 +74,9 @@ class RunFolder:
         if self._lock is not None:
             self._lock.release()
 
-    def rows(self, name: str) -> RowFile:
-        """A file of rows: those of the run that is resumed, otherwise empty."""
-        return RowFile(self.path / name, resume=self.resumed)
+    def rows(self, name: str, *needed: str) -> RowFile:
+        """A file of rows, which have the `needed` fields: those of the run that is resumed, otherwise empty."""
+        return RowFile(self.path / name, resume=self.resumed, needed=needed)
 
     def write(self, name: str, text: str) -> None:
         """Writes a whole text file."""

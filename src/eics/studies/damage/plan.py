@@ -70,7 +70,7 @@ class Plan:
 
 def check_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
     """The kinds of damage, each once."""
-    unique = tuple(dict.fromkeys(kinds))
+    unique = tuple(dict.fromkeys(kinds)) if isinstance(kinds, Iterable) else ()
     if isinstance(kinds, str) or not unique or any(kind not in KINDS for kind in unique):
         raise OptionError.of("kinds", f"some of {', '.join(KINDS)}", kinds)
     return unique
@@ -78,6 +78,9 @@ def check_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
 
 def check_strengths(strengths: Sequence[float], kinds: Sequence[str]) -> tuple[float, ...]:
     """The strengths in ascending order, without 0, which is the undamaged run."""
+    if not isinstance(strengths, Iterable):
+        raise OptionError.of("strengths", "a list of finite numbers >= 0", strengths)
+    strengths = list(strengths)
     numbers = [float(s) for s in strengths if isinstance(s, int | float) and not isinstance(s, bool)]
     if len(numbers) != len(strengths) or not all(0 <= number < math.inf for number in numbers):
         raise OptionError.of("strengths", "finite numbers >= 0", list(strengths))
@@ -109,7 +112,7 @@ def choose_nodes(
             raise OptionError(f"The circuit must have a node with parents besides logits to damage. Got {circuit!r}.")
         order = np.random.default_rng(seed).permutation(len(eligible))[:count]
         return tuple(eligible[index] for index in sorted(order))
-    if isinstance(wanted, str | int) or not wanted:
+    if isinstance(wanted, str | int) or not isinstance(wanted, Iterable) or not wanted:
         raise OptionError.of("nodes", "a whole number >= 1, 'all', or names of nodes", wanted)
     names = tuple(dict.fromkeys(wanted))
     wrong = [name for name in names if name not in circuit.order or Node.parse(name).kind is Kind.LOGITS]

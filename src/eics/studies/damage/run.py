@@ -20,10 +20,11 @@ import torch
 from torch import Tensor
 
 from eics.circuits.graph import Circuit
-from eics.errors import OptionError, PromptError
+from eics.errors import OptionError, PromptError, as_path
 from eics.models.base import Model
 from eics.models.out_of_memory import memory_explained
 from eics.models.prompts import Prompt, as_prompts, tokenize
+from eics.scoring.checks import check_whole
 from eics.scoring.job import fingerprint_of
 from eics.scoring.options import PRESETS, Options, resolve
 from eics.studies.damage.batches import Batches, DamageRows
@@ -80,13 +81,14 @@ def damage(
     adapted, listed = adapt(model), as_prompts(prompts, ids)
     configurations = _configurations(preset, options)
     adapted.check_circuit(circuit)
+    batch_size = check_whole("batch_size", batch_size, least=1)
     seed = next(iter(configurations.values())).seed
     chosen_kinds = check_kinds(kinds)
     chosen_strengths = check_strengths(strengths, chosen_kinds)
     damaged = choose_nodes(circuit, nodes, seed, {c.linearization for c in configurations.values()})
     Noise(damaged[0], at=at)  # refuses what cannot be a position
     if vector is not None:
-        Steer(damaged[0], vector=torch.as_tensor(vector)).check_width(adapted.transformer.width)
+        Steer(damaged[0], vector=_as_tensor(vector)).check_width(adapted.transformer.width)
     if not isinstance(off_circuit, int) or isinstance(off_circuit, bool) or off_circuit < 0:
         raise OptionError.of("off_circuit", "a whole number >= 0", off_circuit)
     tokens = _tokens(adapted, listed)
@@ -99,12 +101,14 @@ def damage(
         "dtype": str(adapted.transformer.unembed.dtype).removeprefix("torch."),
         "circuit": circuit.label(),
         "prompts": digest([asdict(prompt) for prompt in listed]),
+        "tokens": digest([tokens[prompt.id] for prompt in listed]),
         "configurations": {name: dict(**configuration) for name, configuration in configurations.items()},
         "answer": answer,
         "vector": None if vector is None else [float(number) for number in vector],
         **plan.to_record(),
     }
-    with DamageRows(None if out is None else Path(out), settings, resume=resume, overwrite=overwrite) as rows:
+    folder = None if out is None else as_path(out, "output folder")
+    with DamageRows(folder, settings, resume=resume, overwrite=overwrite) as rows:
         batches = Batches(adapted, circuit, configurations, plan, tokens, rows, answer, batch_size, settings["vector"])
         total = len(listed) * (1 + len(list(plan.damages())))
         tick(len(rows.rows), total)
@@ -138,6 +142,13 @@ def _configurations(preset: str, options: dict[str, Any]) -> dict[str, Options]:
     if any(configuration.readout == "tokens" for configuration in configurations.values()):
         raise OptionError.of("readout", "final_norm or logits when a circuit is damaged", "tokens")
     return configurations
+
+
+def _as_tensor(vector: Any) -> Tensor:
+    try:
+        return torch.as_tensor(vector)
+    except (TypeError, ValueError, RuntimeError):
+        raise OptionError.of("vector", "a list of finite numbers", vector) from None
 
 
 def _tokens(model: Model, prompts: Sequence[Prompt]) -> dict[str | int, list[int]]:

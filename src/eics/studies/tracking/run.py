@@ -18,6 +18,7 @@ from eics.circuits.formats.shared import json_safe
 from eics.models.base import Model
 from eics.models.out_of_memory import memory_explained
 from eics.scoring.job import fingerprint_of
+from eics.scoring.options import PAPER
 from eics.studies.run_folder import Row, RunFolder, digest
 from eics.studies.tracking.analysis import over_circuits, over_prompts, to_record
 from eics.studies.tracking.measure import Cost, Subject, costs, measure_subject, references
@@ -47,9 +48,10 @@ def track(
 
     `setup` is what the page says about the run.
     """
+    PAPER.with_(memory=memory, seed=seed)  # refuses what they cannot be before a folder is made
     settings = _settings(model, subjects, seed, memory)
     with RunFolder.open(out, settings, FILES, resume=resume, overwrite=overwrite) as folder:
-        file = folder.rows(ROWS)
+        file = folder.rows(ROWS, "task", "prompt", "circuit")
         rows = [_from_json(row) for row in file]
         tick(len(rows))
         done = {(row["task"], row["prompt"], row["circuit"]) for row in rows}

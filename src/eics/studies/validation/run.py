@@ -3,9 +3,9 @@
 The stages append to `answers.jsonl` and `measured.jsonl`; once both are complete, their rows become `scores.parquet`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 
 from eics.circuits.graph import Circuit
-from eics.errors import OptionError
+from eics.errors import OptionError, as_path, did_you_mean
+from eics.models.base import Model
 from eics.models.out_of_memory import memory_explained
+from eics.models.prompts import tokens_or_none
+from eics.scoring.checks import check_whole
 from eics.scoring.job import fingerprint_of
-from eics.scoring.options import CHOICES
+from eics.scoring.options import CHOICES, PAPER
 from eics.studies.run_folder import Row, RowFile, RunFolder, digest
 from eics.studies.validation.analysis import LEAST_RESAMPLES, Validation, analyse
 from eics.studies.validation.answers import Answering, answer_rows
@@ -32,6 +35,8 @@ Progress = Callable[[str, int], AbstractContextManager[Callable[..., None]]]
 ANSWERS, MEASURED, TABLE = "answers.jsonl", "measured.jsonl", "scores.parquet"
 FILES = (ANSWERS, MEASURED, TABLE, "results.json", "roc.svg", "distributions.svg", "report.md", "report.html")
 """What a run writes, besides its settings."""
+
+_LARGEST_SEED = 2**32 - 1  # of scikit-learn and of numpy's older generator, which draw folds and ties
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +72,19 @@ class Protocol:
                 raise OptionError.of(name.replace("_", "-"), "a number between 0 and 1", value)
         if self.mode not in CHOICES["mode"]:
             raise OptionError.of("mode", f"one of {', '.join(CHOICES['mode'])}", self.mode)
-        for name, least in (("seed", 0), ("generate", 1)):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < least:
-                raise OptionError.of(name, f"a whole number >= {least}", getattr(self, name))
+        check_whole("seed", self.seed, least=0, most=_LARGEST_SEED)
+        check_whole("generate", self.generate, least=1)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "Protocol":
+        """The protocol with these choices; refuses one that it does not have, by name."""
+        names = [field.name for field in fields(cls)]
+        unknown = [name for name in given if name not in names]
+        if unknown:
+            raise OptionError(
+                f"Unknown option {unknown[0]!r}. The options are {', '.join(names)}.{did_you_mean(unknown[0], names)}"
+            )
+        return cls(**given)
 
 
 @memory_explained
@@ -107,7 +122,11 @@ def validate(
     """
     from eics.transformer.adapt import adapt
 
-    chosen = Protocol(**protocol)
+    chosen = Protocol.of(protocol)
+    batch_size = check_whole("batch_size", batch_size, least=1)
+    PAPER.with_(memory=memory)  # refuses what cannot be one before a folder is made
+    if not isinstance(ensemble, list | tuple):
+        raise OptionError.of("ensemble", "a list of models", ensemble)
     if not isinstance(resamples, int) or resamples < LEAST_RESAMPLES:
         must = f"a whole number >= {LEAST_RESAMPLES}, since fewer could show nothing after correction"
         raise OptionError.of("resamples", must, resamples)
@@ -122,13 +141,13 @@ def validate(
     settings = _settings(chosen, answering, circuit, prompts)
     measuring = Measuring(adapted, circuit, chosen.mode, memory, chosen.seed, batch_size)
     with TemporaryDirectory(prefix="eics-") if out is None else nullcontext(out) as name:
-        path = Path(name)
+        path = as_path(name, "output folder")
         with RunFolder.open(path, settings, FILES, resume=resume, overwrite=overwrite) as folder:
             table = path / TABLE
             if not table.exists():
                 silent: Progress = lambda *_: nullcontext(lambda *_: None)  # noqa: E731
                 stages = _Stages(prompts, chosen, answering, measuring, progress or silent)
-                stages.run(folder.rows(ANSWERS), folder.rows(MEASURED), table)
+                stages.run(folder.rows(ANSWERS, "id", "groups", "label_given"), folder.rows(MEASURED, "id"), table)
             validation = analyse(read_table(table), settings, chosen.group, chosen.matched, resamples=resamples)
             if out is not None:
                 validation.write_report(path)
@@ -208,6 +227,10 @@ def _merged(answer: Row, choice: Choice, scored: Row) -> Row:
     return answer | scored | {"split": split, "dropped": excluded}
 
 
+def _weights(ensemble: Sequence[Model]) -> Row:
+    return {"ensemble_weights": [fingerprint_of(other) for other in ensemble]} if ensemble else {}
+
+
 def _settings(protocol: Protocol, answering: Answering, circuit: Circuit, prompts: Sequence[Labelled]) -> Row:
     """What identifies a run: `resume` requires the same."""
     content = [[asdict(prompt.prompt), prompt.answers, prompt.label, prompt.groups] for prompt in prompts]
@@ -216,8 +239,10 @@ def _settings(protocol: Protocol, answering: Answering, circuit: Circuit, prompt
         "fingerprint": fingerprint_of(answering.model),
         "dtype": str(answering.model.transformer.unembed.dtype).removeprefix("torch."),
         "ensemble": [other.name for other in answering.ensemble],
+        **_weights(answering.ensemble),
         "circuit": circuit.label(),
         "prompts": len(prompts),
         "data_sha256": digest(content),
+        "tokens_sha256": digest([tokens_or_none(answering.model, prompt.prompt) for prompt in prompts]),
         **asdict(protocol),
     }
