@@ -19,7 +19,8 @@ from eics.linalg.moment_estimates import from_images
 from eics.linalg.moments import Moments
 from eics.linalg.operators import Dense
 from eics.linalg.probes import generator
-from eics.linalg.spectrum import Estimate, Gram
+from eics.linalg.spectrum import Estimate, Gram, Spectrum
+from eics.linalg.two_steps import two_steps
 
 SIZE, SEEDS = 64, 300
 ALPHAS = (0.01, 1.0, 100.0)
@@ -145,9 +146,9 @@ def test_standard_errors_of_hutchpp_cover(probes):
 
 @dataclass(frozen=True)
 class WithReading:
-    """Moments whose standard error includes that of the reading, as records have it."""
+    """A spectrum whose standard error includes that of the reading, as records have it."""
 
-    moments: Moments
+    moments: Spectrum
 
     def ei(self, alpha: float) -> Estimate:
         estimate = self.moments.ei(alpha)
@@ -163,6 +164,16 @@ def test_standard_errors_of_fast_cover(probes):
         return WithReading(Moments(*from_images(images), rank=SIZE))
 
     check_shares(measured(fast, ei, f"fast {probes}"))
+
+
+@pytest.mark.parametrize("probes", [5, 8])
+def test_standard_errors_of_two_steps_cover(probes):
+    """The macro map in `fast`: the errors of probes and of the mean of two rules together."""
+
+    def fast(gram, streams):
+        return WithReading(two_steps(gram, SIZE, probes=probes, stream=streams))
+
+    check_shares(measured(fast, ei, f"two steps {probes}"))
 
 
 def test_few_steps_do_not_hide_a_bias():

@@ -138,7 +138,7 @@ _CHOICES_HELP = {
 _NUMBERS_HELP = {
     "seed": "Seed of the probes.",
     "node_probes": "Probes per part, at least 4; not in exact.",
-    "macro_probes": "Probes for the macro map, at least 4; not in exact.  [lanczos: 12, fast: 10, limit: 8]",
+    "macro_probes": "Probes for the macro map, at least 4; not in exact.  [lanczos: 12, fast: 5, limit: 8]",
     "steps": "Lanczos steps per probe.",
     "top_k": "In lanczos: count only the K largest singular values, without sampling.",
 }

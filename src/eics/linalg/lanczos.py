@@ -72,7 +72,7 @@ class Quadrature(Spectrum):
             bias = 0.75 * _UNIFORM * distance
         if value.shape[1] > 2:  # so far that there is a step before to compare with
             bias = torch.hypot(_LEFT_OF_DISTANCE * distance, value[:, 0] - value[:, 1])
-        sampling = _sampling_error(forms, function[:, :, 0], self.weights[:, :, 0])
+        sampling = sampling_error(forms, function[:, :, 0], self.weights[:, :, 0])
         return Estimate(value[:, 0], torch.hypot(sampling, bias))
 
     @staticmethod
@@ -94,7 +94,7 @@ def _between(upper: Tensor, lower: Tensor) -> tuple[Tensor, Tensor]:
     return share, share * upper + (1.0 - share) * lower
 
 
-def _sampling_error(forms: Tensor, function: Tensor, weights: Tensor) -> Tensor:
+def sampling_error(forms: Tensor, function: Tensor, weights: Tensor) -> Tensor:
     """The standard error of the mean of forms (B, k), from their spread and the rule f, w (B, k, nodes) of each."""
     probes = forms.shape[1]
     observed = forms.var(dim=1) / probes

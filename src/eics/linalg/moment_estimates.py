@@ -47,9 +47,7 @@ def sampled_moments(
 ) -> Moments:
     """Moments from products with probes.
 
-    A map whose norm is known needs half of the probes, for the second moment alone. No sketch takes the largest
-    singular values out, as Hutch++ does: what its products cost is better spent on more pairs of probes (ten plain ones
-    rank macro maps better than two for a sketch and six others, at equal cost).
+    A map whose norm is known needs half of the probes, for the second moment alone.
     """
     known = structure(operator)
     blocks = known.blocks if isinstance(known, BlockDiagonal) else 1

@@ -159,10 +159,13 @@ class Gram:
         """J^T x or J x: its squared norm is x^T A x, for one product instead of two."""
         return self.operator.rmv(x) if self.by_rows else self.operator.mv(x)
 
+    def other_half(self, x: Tensor) -> Tensor:
+        """J x or J^T x: the other factor of A."""
+        return self.operator.mv(x) if self.by_rows else self.operator.rmv(x)
+
     def mv(self, x: Tensor) -> Tensor:
         """A x for a block (B, size, k)."""
-        half = self.half(x)
-        return self.operator.mv(half) if self.by_rows else self.operator.rmv(half)
+        return self.other_half(self.half(x))
 
     def probes(self, count: int, stream: Stream) -> Tensor:
         """Rademacher vectors for each prompt, (B, size, count), zero on coordinates that do not count.

@@ -27,6 +27,7 @@ from eics.linalg.probes import generator
 from eics.linalg.spectrum import Alpha, Estimate, Gram, SingularValues, Spectrum, exact, exact_at, trailing
 from eics.linalg.stacking import by_key, stack_key
 from eics.linalg.structure import BlockDiagonal, structure, with_cached_blocks
+from eics.linalg.two_steps import two_steps
 from eics.linearized.sweep import Engine
 from eics.scoring.options import Options
 from eics.scoring.parts import Part, branch_parts, macro_part, node_parts
@@ -158,7 +159,7 @@ def emergence_spectra(engine: Engine, options: Options) -> EmergenceSpectra:
     )
     cached = _with_cached_blocks(engine) if options.mode == "exact" and options.parts == "nodes" else None
     if cached is None:
-        of_macro, of_parts = spectrum_of(macro, options, options.probes_of_macro), _spectra(parts, options)
+        of_macro, of_parts = spectrum_of_macro(macro, options), _spectra(parts, options)
     else:
         of_macro, of_blocks = _one_by_one(cached, options)
         spectra = _spectra([part for part in parts if part.names[0] not in of_blocks], options) | of_blocks
@@ -206,7 +207,7 @@ def _one_by_one(engines: Iterable[Engine], options: Options) -> tuple[Spectrum, 
     relative, spectra = options.metric == "relative", []
     for engine in engines:
         block_diagonal = [part for part in node_parts(engine, relative=relative) if _blocks(part) > 1]
-        macro = spectrum_of(macro_part(engine, relative=relative), options, options.probes_of_macro)
+        macro = spectrum_of_macro(macro_part(engine, relative=relative), options)
         spectra.append((macro, _spectra(block_diagonal, options)))
     merged: tuple[Spectrum, dict[str, Spectrum]] = map_tensors(lambda *tensors: torch.cat(tensors), *spectra)
     return merged if len(spectra) > 1 else spectra[0]
@@ -238,11 +239,16 @@ def _rows(tensor: Tensor, *, start: int, end: int) -> Tensor:
 def macro_spectrum(engine: Engine, options: Options) -> tuple[Spectrum, Tensor | int]:
     """The spectrum of J_M alone, and how many rows count: all that choosing alpha needs."""
     part = macro_part(engine, relative=options.metric == "relative")
-    return spectrum_of(part, options, options.probes_of_macro), part.rows
+    return spectrum_of_macro(part, options), part.rows
 
 
-def spectrum_of(part: Part, options: Options, probes: int) -> Spectrum:
-    """The spectrum of one part, as the mode says; its probes come from a stream of its own."""
+def spectrum_of_macro(part: Part, options: Options) -> Spectrum:
+    """The spectrum of J_M, as the mode says. Its effective rank is low, so `fast` takes two Lanczos steps."""
+    return spectrum_of(part, options, options.probes_of_macro, whole=True)
+
+
+def spectrum_of(part: Part, options: Options, probes: int, *, whole: bool = False) -> Spectrum:
+    """The spectrum of one part, or of the `whole`, as the mode says; its probes come from a stream of its own."""
     if options.mode == "exact":
         if options.alpha == "auto" or options.curve:
             return exact(part.operator, "svd")  # one factorization for all alphas
@@ -253,7 +259,7 @@ def spectrum_of(part: Part, options: Options, probes: int) -> Spectrum:
     # Which side is smaller is decided for each prompt, so that it scores the same alone and in a batch.
     smaller = part.rows <= part.cols
     by_rows = to_host(smaller) if isinstance(smaller, Tensor) else [smaller]
-    found = {side: _estimated(part, options, probes, side) for side in set(by_rows)}
+    found = {side: _estimated(part, options, probes, side, whole) for side in set(by_rows)}
     if len(found) == 1:
         return next(iter(found.values()))
     choice = to_device(by_rows, part.operator.device)
@@ -274,8 +280,10 @@ def _streams(part: Part, options: Options) -> list[torch.Generator]:
     return [generator(options.seed, name) for name in part.names]
 
 
-def _estimated(part: Part, options: Options, probes: int, by_rows: bool) -> Spectrum:
+def _estimated(part: Part, options: Options, probes: int, by_rows: bool, whole: bool) -> Spectrum:
     gram, stream = Gram(part.operator, part.support, by_rows), _streams(part, options)
+    if options.mode == "fast" and whole:
+        return two_steps(gram, part.channels, probes=probes, stream=stream)
     if options.mode == "fast":
         return sampled_moments(part.operator, gram, part.channels, probes=probes, stream=stream)
     if options.mode == "limit":

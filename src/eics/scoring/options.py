@@ -71,7 +71,7 @@ class Options:
         readout: what the stalk of `logits` holds in a model; explicit circuits ignore it.
         seed: seed of the random probes.
         node_probes, macro_probes: probes for each part and for the macro map in `lanczos`, `fast` and `limit`. The
-            macro map gets 12, 10 and 8 by default.
+            macro map gets 12, 5 and 8 by default; in `fast` each of them takes three products.
         steps: Lanczos steps for each probe.
         top_k: in `lanczos`, count only the k largest singular values instead of sampling.
         factorization: in `exact`, `svd` (every alpha at once), `cholesky` (fastest and smallest for one alpha), or
@@ -130,7 +130,7 @@ class Options:
     @property
     def probes_of_macro(self) -> int:
         """Probes for the macro map, by default as many as the mode suggests."""
-        return self.macro_probes or {"lanczos": 12, "limit": 8}.get(self.mode, 10)
+        return self.macro_probes or {"lanczos": 12, "limit": 8}.get(self.mode, 5)
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
