@@ -58,6 +58,36 @@ def test_every_residual_bar_of_a_large_circuit(open_page, folder):
         assert residual == pytest.approx(terms[name].residual, rel=6e-3)  # three digits
 
 
+def test_a_clipped_number_has_no_error(open_page, tmp_path):
+    """An error of 3.8 beside a score between 0 and 1 would mislead; that of dEI says what there is to say."""
+    errors = {"eics": 3.8, "dei_norm": 5.7, "dei": 100.0}
+    scores = make_scores(
+        make_circuit(), 1, ("paper",), status="clipped", dei=-271.0, eics=0.0, dei_norm=0.0, stderr=errors
+    )
+    write_report(scores, tmp_path / "clipped.html")
+    page = open_page(tmp_path / "clipped.html")
+    assert "±" not in page.locator(".tile[data-name=eics]").inner_text()
+    assert "±" not in page.locator(".tile[data-name=dei_norm]").inner_text()
+    assert "± 100" in page.locator(".tile[data-name=dei]").inner_text()
+
+
+def test_a_shallow_circuit_fills_its_place(open_page, tmp_path):
+    """Three layers of eight heads were a strip with type of nine pixels."""
+    write_report(make_scores(make_circuit(3, 8, 120), 1), tmp_path / "shallow.html")
+    page = open_page(tmp_path / "shallow.html")
+    box = page.locator("#one svg.circuit").bounding_box()
+    assert box["height"] > 0.4 * box["width"]
+    heights = page.locator("#one .node > text:not(.note, .at)").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect().height)"
+    )
+    assert min(heights) > 12
+    fits = """all => all.every(node => {
+        const [inner, outer] = ["text", "rect"].map(kind => node.querySelector(kind).getBoundingClientRect());
+        return inner.left >= outer.left && inner.right <= outer.right && inner.height <= outer.height + 2;
+    })"""
+    assert page.locator("#one .node").evaluate_all(fits)
+
+
 def test_edges_of_the_picture(open_page, folder):
     page = open_page(folder / "large.html")
     shares = numbers(page.locator("#circuit .edge"), "data-share")

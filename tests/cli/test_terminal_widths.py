@@ -87,7 +87,7 @@ def test_every_table_fits_with_whole_numbers_and_headers(width, monkeypatch):
 def test_columns_leave_in_their_order(monkeypatch):
     tables_by_width = {width: scores_of.score_table(sampled_scores(), "EICS", width) for width in WIDTHS}
     heads = {width: shown(table, width, monkeypatch) for width, table in tables_by_width.items()}
-    for head in ("id", "EICS", "C_sh", "status", "%ile", "worst edges of C_sh"):
+    for head in ("id", "EICS", "C_sh", "status", "%ile", "worst edges"):
         assert all(head in text for text in heads.values()), head
     assert "Not shown in 80 columns: prompt, dEI_norm, dEI (nats), next token." in heads[80]
     assert "Not shown in 120 columns: prompt, dEI_norm." in heads[120]
@@ -127,6 +127,47 @@ def test_a_narrow_table_keeps_its_numbers(monkeypatch):
     assert "1.23e-09" in text
     assert "xxx…xxx" in text
     assert "Not shown in 24 columns" in " ".join(text.split())
+
+
+IDS = ["unknown-18-instrument", "unknown-1-profession", "unknown-49-instrument", "known-124-instrument"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [IDS, [f"an-identifier-of-some-length-{n}-of-many" for n in range(12)], ["a" * 40 + x for x in "bc"]],
+)
+def test_names_that_are_cut_stay_different(names, monkeypatch):
+    """Two rows that cannot be told apart are worth less than a column that is left out."""
+    columns = [
+        Column("id", names, names=True),
+        Column("n", ["1.23"] * len(names)),
+        Column("m", ["x" * 20] * len(names), 1),
+    ]
+    text = shown(fitted("title", columns, 36), 36, monkeypatch)
+    first = [line.split()[0] for line in text.splitlines() if "1.23" in line]
+    assert len(set(first)) == len(names)
+
+
+def test_names_that_cannot_be_told_apart_leave_room(monkeypatch):
+    columns = [Column("id", ["a" * 50 + x + "a" * 50 for x in "bc"], names=True), Column("n", ["1.23"] * 2, rank=1)]
+    text = shown(fitted("title", columns, 40), 40, monkeypatch)
+    assert max(map(len, text.splitlines())) <= 40
+    assert "1.23" in text
+
+
+def test_names_are_cut_where_it_does_no_harm():
+    assert Column("id", IDS, names=True).narrowest == 11
+    column = Column("id", IDS, names=True)
+    column.width = 11
+    assert column.shown() == ["unknown-18…", "unknown-1-…", "unknown-49…", "known-124-…"]
+
+
+def test_a_heading_is_as_wide_as_the_terminal(monkeypatch):
+    """It is folded at the terminal's edge, not at the table's."""
+    heading = "a heading that is much wider than the table below it"
+    text = shown(fitted(heading, [Column("n", ["1"]), Column("wide", ["x" * 90], 1)], 80), 80, monkeypatch)
+    assert heading in text
+    assert "Not shown in 80 columns: wide." in text
 
 
 @pytest.mark.parametrize(

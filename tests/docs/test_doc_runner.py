@@ -2,7 +2,16 @@
 
 import pytest
 
-from support.doc_pages import PageError, blocks_of, commands_of, complaints, indented_code, matches, run_page
+from support.doc_pages import (
+    PageError,
+    _in_process,
+    blocks_of,
+    commands_of,
+    complaints,
+    indented_code,
+    matches,
+    run_page,
+)
 
 
 def page_of(tmp_path, text):
@@ -70,6 +79,15 @@ words = eval(Path("copy.json").read_text())
 ```
 """
     assert run(tmp_path, text) == 4
+
+
+def test_a_setting_before_a_command_holds_for_it(tmp_path):
+    """Without a shell, which would load everything again."""
+    text = "```bash\nCOLUMNS=60 eics models families\n```\n\n```text\nArchitectures that can be scored ...\n```"
+    assert run(tmp_path, text) == 1
+    narrow, wide = (_in_process(f"COLUMNS={width} eics models families")[1] for width in (60, 120))
+    assert max(map(len, narrow.splitlines())) <= 60 < max(map(len, wide.splitlines()))
+    assert not (tmp_path / "reader" / ".tools").exists()
 
 
 def test_marked_blocks_are_left_out(tmp_path):

@@ -4,9 +4,10 @@ import re
 
 import pytest
 
-from support.doc_pages import NOT_RUN, PAGES, ROOT, blocks_of, complaints, indented_code, run_page
+from support.doc_pages import NOT_RUN, PAGES, ROOT, blocks_of, commands_of, complaints, indented_code, run_page
 
 INLINE = re.compile(r"`(eics [a-z][^`]*)`")
+OUTPUT = re.compile(r"(--out|--picture|--report|--markdown) (\S+)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)")
 NAMED = re.compile(r"`((?:[a-z_]+/)+[\w-]+\.(?:py|json))`")
@@ -26,6 +27,20 @@ def test_the_page_runs(page, tmp_path):
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_block_is_run_or_marked(page):
     assert not [*indented_code(page), *(complaint for block in blocks_of(page) for complaint in complaints(block))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_command_is_refused_for_the_output_of_another(page):
+    """Slow commands too, which would say so only after half an hour."""
+    written = {}
+    for block in blocks_of(page):
+        for command in commands_of(block) if block.language == "bash" and not block.is_left_out else ():
+            for option, path in OUTPUT.findall(command):
+                goes_on = {"--overwrite", "--resume", "||"} & set(
+                    command.split()
+                )  # `|| echo`: the page shows the error
+                assert goes_on or path not in written, f"{block.where}: {option} {path} exists after {written[path]}"
+                written[path] = block.where
 
 
 def test_most_commands_run_in_ci():

@@ -2,6 +2,7 @@
 
 import re
 import runpy
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -61,6 +62,17 @@ def test_a_result_as_html():
     widths = [int(width) for width in re.findall(r"width:(\d+)%", score._repr_html_())]
     assert widths == sorted(widths, reverse=True)
     assert widths[0] == 100
+
+
+def test_a_clipped_number_has_no_error():
+    """Neither in a notebook nor in the repr: its error is that of dEI."""
+    errors = {"eics": 3.8, "dei_norm": 5.7, "dei": 123.0}
+    score = make_score(make_circuit(), "a", 1, status="clipped", eics=0.0, dei_norm=0.0, dei=-271.0, stderr=errors)
+    for shown in (score._repr_html_(), repr(score)):
+        assert "3.8" not in shown
+        assert "5.7" not in shown
+    assert "123" in score._repr_html_()
+    assert "3.8" in replace(score, status="ok")._repr_html_()
 
 
 def test_nodes_are_listed_if_the_residual_is_per_node():
@@ -142,7 +154,7 @@ def test_errors_of_figures_are_clear():
     score = make_score(make_circuit(), 0, 1, curve=None)
     with pytest.raises(OptionError, match="curve=True"):
         score.plot("curve")
-    with pytest.raises(OptionError, match="one of circuit, edges, curve"):
+    with pytest.raises(OptionError, match="one of circuit, edges, nodes, curve"):
         score.plot("map")
     with pytest.raises(OptionError, match="too long"):
         failed("x", "too long").plot()

@@ -97,10 +97,10 @@ def test_a_score_in_chunks_holds_less_and_says_the_same():
     circuit = some_circuit(model)
     eics.score(model, circuit, prompts)
     peaks, scores = [], []
-    for megabytes in (256, 0.02):
+    for megabytes in (256, 0.2):
         with LiveBytes() as live:
             scores.append(eics.score(model, circuit, prompts, memory=megabytes))
         peaks.append(live.peak)
-    assert peaks[1] < 0.75 * peaks[0]
+    assert peaks[1] < 0.5 * peaks[0]
     for whole, cut in zip(*scores, strict=True):
         assert whole.dei == pytest.approx(cut.dei, rel=1e-9)

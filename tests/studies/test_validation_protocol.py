@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from eics import OptionError
+from eics.cli.tables import validation_table
+from eics.cli.terminal import console
 from eics.studies.validation.analysis import LEAST_RESAMPLES, analyse
 from eics.studies.validation.columns import gather
 from eics.studies.validation.fitted import choose_alpha, folds, with_fitted
@@ -53,6 +55,22 @@ def test_a_perfect_score_is_found_in_either_direction(rng):
     assert "EICS well-posed separates correct from wrong on the test split: AUROC 1.000" in said
     assert "Better than max-probability (corrected for" in said
     assert "No evidence that EICS paper (alpha 1) separates correct from wrong" in said
+
+
+def test_the_table_has_whole_names_in_every_terminal(rng, monkeypatch):
+    """In 80 columns p values go before names and intervals do."""
+    found = judge(made_up(balanced(80, rng), rng))
+    for width in (80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        screen = console()
+        with screen.capture() as capture:
+            screen.print(validation_table(found, width))
+        text = capture.get()
+        assert max(map(len, text.splitlines())) <= width
+        assert all(result.kind.title in text for result in found.results.values())
+        assert "…" not in text
+        assert "less max-probability's" in text
+        assert ("Not shown in 80 columns: p (Holm)." in text) == (width == 80)
 
 
 def test_the_direction_is_chosen_on_development_alone(rng):

@@ -252,7 +252,7 @@ def test_names_on_the_command_line(tmp_path):
     listed = CliRunner().invoke(main, ["models", "list"])
     assert listed.exit_code == 0
     for name in bundled_models():
-        assert [line for line in listed.output.splitlines() if line == f"{name}: bundled"]
+        assert [line for line in listed.output.splitlines() if line.split()[:2] == [name, "bundled"]]
     fetched = CliRunner().invoke(main, ["models", "fetch", "people-3", "--quiet"])
     assert fetched.output.strip() == str(bundled_model("people-3"))
     out = tmp_path / "circuit.json"

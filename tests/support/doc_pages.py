@@ -2,7 +2,7 @@
 
 | block | what happens |
 |---|---|
-| ```` ```bash ```` | every command runs: plain `eics ...` in this process, anything else in a shell |
+| ```` ```bash ```` | every command runs: `eics ...` and `NAME=value eics ...` in this process, others in a shell |
 | ```` ```python ```` | runs with the names of the page's earlier blocks; `>>>` makes it a doctest |
 | ```` ```text ```` right after one of these | what it printed; `...` stands for anything, spaces count once |
 | ```` ```json ```` after `<!-- file: NAME -->` | becomes that file |
@@ -38,7 +38,7 @@ SLOW = re.compile(
 NOT_RUN = re.compile(r"^<!-- not run: (?P<reason>.+) -->$")
 FILE = re.compile(r"^<!-- file: (?P<name>[\w.-]+) -->$")
 _FENCE = re.compile(r"^```(?P<language>\w*)\s*$")
-_PLAIN = re.compile(r"^eics\b[^|<>;&`$]*$")  # nothing that only a shell understands
+_PLAIN = re.compile(r"^([A-Z_]+=\w+ )*eics\b[^|<>;&`$]*$")  # nothing that only a shell understands
 
 
 class PageError(AssertionError):
@@ -182,7 +182,10 @@ def _bash(block: Block, reader: Reader) -> str:
 def _in_process(command: str) -> tuple[int, str]:
     from eics.cli import main
 
-    result = CliRunner().invoke(main, shlex.split(command)[1:], env=_environment())
+    words = shlex.split(command)
+    start = words.index("eics")
+    settings = dict(word.split("=", 1) for word in words[:start])
+    result = CliRunner().invoke(main, words[start + 1 :], env=_environment() | settings)
     trouble = "" if result.exception is None or isinstance(result.exception, SystemExit) else repr(result.exception)
     return result.exit_code, (result.stdout if not result.exit_code else result.output) + trouble
 

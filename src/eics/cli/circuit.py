@@ -242,4 +242,6 @@ def _shares(score: "Score", circuit: "Circuit") -> "dict[Edge, float]":
 def _describe(score: "Score") -> str:
     prompt = score.prompt or ""
     quoted = f" ({prompt if len(prompt) <= _PROMPT else prompt[: _PROMPT - 3] + '...'!r})" if prompt else ""
-    return f"Prompt {score.id}{quoted}, {configuration_of(score)}: EICS {number(score.eics)}, C_sh {number(score.c_sh)}"
+    numbers = (("EICS", score.eics), ("C_sh", score.c_sh))
+    known = ", ".join(f"{name} {number(value)}" for name, value in numbers if value is not None)
+    return f"Prompt {score.id}{quoted}, {configuration_of(score)}: {known}"

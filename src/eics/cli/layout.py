@@ -1,15 +1,32 @@
 """Tables that fit the terminal: texts are shortened or folded first, then the least important columns are left out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rich.box import SIMPLE
 from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 _BETWEEN = 2  # blanks between two columns
 _EIGHTHS: tuple[str, ...] = ("", *"▏▎▍▌▋▊▉")
+_NAME = 24  # characters that a name may claim at the cost of other columns
+_ENDS = (0.5, 0.25, 0.75, 0.0, 1.0)  # where a name may be cut, the best place first
+
+
+class FittedTable(Table):
+    """A table whose heading and remark may be wider than itself: they are folded at the terminal's edge."""
+
+    heading = ""
+    remark = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(self.heading, style="table.title")
+        yield from super().__rich_console__(console, options)
+        if self.remark:
+            yield Text(self.remark, style="table.caption")
 
 
 @dataclass
@@ -19,6 +36,7 @@ class Column:
     Attributes:
         rank: 0 is never left out; of the others the highest goes first.
         text: left-aligned, and may be cut in its middle down to `least` characters. Numbers are never cut.
+        names: a text that is cut only as far as different cells stay different, if 24 characters are enough for that.
         folds: a text that is folded between words instead of being cut.
         style: a colour for its cells.
     """
@@ -27,6 +45,7 @@ class Column:
     cells: Sequence[str]
     rank: int = 0
     text: bool = False
+    names: bool = False
     folds: bool = False
     least: int = 8
     style: str | None = None
@@ -38,13 +57,33 @@ class Column:
     @property
     def narrowest(self) -> int:
         """The width below which it cannot be read."""
-        words = [word for cell in (self.head, *self.cells) for word in cell.split()] if self.folds else []
-        least = max(map(cell_len, words), default=1) if self.folds else self.least if self.text else self.width
-        return min(self.width, max(least, cell_len(self.head)))
+        words = [word for cell in self.cells for word in cell.split()] if self.folds else []
+        least = self.least if self.text or self.names else self.width
+        least = max(map(cell_len, words), default=1) if self.folds else least
+        least = min(self.width, max(least, cell_len(self.head)))
+        most = min(self.width, max(least, _NAME)) if self.names else least
+        return next((width for width in range(least, most) if self._tells_apart(width) is not None), most)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is aligned to the left."""
+        return self.text or self.names or self.folds
+
+    def shown(self) -> list[str]:
+        """The cells, cut to the column's width; a folded text is left to the table."""
+        if self.folds:
+            return list(self.cells)
+        share = self._tells_apart(self.width) if self.names else None
+        return [shortened(cell, self.width, 0.5 if share is None else share) for cell in self.cells]
+
+    def _tells_apart(self, width: int) -> float | None:
+        """How much of a cut name its end must be for all names to stay different; None if no cut does that."""
+        names = set(self.cells)
+        return next((share for share in _ENDS if _differ(shortened(name, width, share) for name in names)), None)
 
 
-def fitted(title: str, columns: Sequence[Column], width: int) -> Table:
-    """A table of at most `width` characters; its caption names the columns that did not fit."""
+def fitted(title: str, columns: Sequence[Column], width: int) -> FittedTable:
+    """A table of at most `width` characters; a remark below it names the columns that did not fit."""
     shown = [column for column in columns if not column.rank or any(column.cells)]
     left_out: list[str] = []
     while len(shown) > 1 and _total(shown, [column.narrowest for column in shown]) > width:
@@ -55,21 +94,23 @@ def fitted(title: str, columns: Sequence[Column], width: int) -> Table:
         shown.remove(last)
         left_out.append(last.head)
     _narrow(shown, width)
-    caption = f"Not shown in {width} columns: {', '.join(left_out)}." if left_out else None
-    return _rendered(title, shown, caption)
+    table = _rendered(shown)
+    table.heading = title
+    table.remark = f"Not shown in {width} columns: {', '.join(left_out)}." if left_out else ""
+    return table
 
 
-def shortened(text: str, width: int) -> str:
-    """A text at most `width` columns wide, with an ellipsis in its middle if it is wider.
+def shortened(text: str, width: int, end: float = 0.5) -> str:
+    """A text at most `width` columns wide; if it is wider, with an ellipsis before the share `end` of what is kept.
 
-    >>> shortened("a very long name", 9)
-    'a ve…name'
+    >>> shortened("a very long name", 9), shortened("a very long name", 9, end=0)
+    ('a ve…name', 'a very l…')
     """
     if cell_len(text) <= width:
         return text
     kept = max(0, width - 1)
-    start, end = set_cell_size(text, kept - kept // 2), set_cell_size(text[::-1], kept // 2)[::-1]
-    return start + "…" + end
+    last = int(kept * end)
+    return set_cell_size(text, kept - last) + "…" + set_cell_size(text[::-1], last)[::-1]
 
 
 def bar(fraction: float, width: int, *, blocks: bool = True) -> str:
@@ -97,27 +138,27 @@ def _narrow(columns: Sequence[Column], width: int) -> None:
         max(flexible, key=lambda column: column.width).width -= 1
 
 
-def _rendered(title: str, columns: Sequence[Column], caption: str | None) -> Table:
-    table = Table(
-        title=escape(title),
-        caption=caption,
-        box=SIMPLE,
-        title_justify="left",
-        caption_justify="left",
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+def _differ(names: Iterator[str]) -> bool:
+    """Whether no name comes twice; stops at the first that does, because there may be many."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return False
+        seen.add(name)
+    return True
+
+
+def _rendered(columns: Sequence[Column]) -> FittedTable:
+    table = FittedTable(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
-        is_text = column.text or column.folds
         table.add_column(
             column.head,
-            justify="left" if is_text else "right",
+            justify="left" if column.is_text else "right",
             no_wrap=not column.folds,
             overflow="fold" if column.folds else "ellipsis",
             width=column.width,
             style=column.style,
         )
-    for row in zip(*(column.cells for column in columns), strict=True):
-        pairs = zip(row, columns, strict=True)
-        table.add_row(*(escape(cell if c.folds else shortened(cell, c.width)) for cell, c in pairs))
+    for row in zip(*(column.shown() for column in columns), strict=True):
+        table.add_row(*map(escape, row))
     return table

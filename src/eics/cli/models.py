@@ -26,24 +26,15 @@ def list_models() -> None:
     \b
     eics models list
     """
-    from eics.cli.terminal import say
-    from eics.models.download.cache import fetched
+    from eics.cli.tables import models_table
+    from eics.cli.terminal import console, print_list
+    from eics.models.download.cache import cache_folder, fetched
     from eics.models.download.sources import SOURCES, bundled_models
 
-    for name, source in SOURCES.items():
-        folder = fetched(name)
-        _print_model(name, "fetched" if folder else "not fetched", source.about)
-        if folder:
-            say(f"  {folder}")
-    for name, about in bundled_models().items():
-        _print_model(name, "bundled", about)
-
-
-def _print_model(name: str, state: str, about: str) -> None:
-    from eics.cli.terminal import say
-
-    say(f"{name}: {state}")
-    say(click.wrap_text(about, 78, "  ", "  "))
+    rows = [(name, "fetched" if fetched(name) else "not fetched", source.about) for name, source in SOURCES.items()]
+    rows += [(name, "bundled", about) for name, about in bundled_models().items()]
+    console().print(models_table(rows))
+    print_list("Use a name in place of a folder: --model people-0.", f"Fetched models lie in {cache_folder()}.")
 
 
 @models.command()
@@ -109,9 +100,9 @@ def families() -> None:
     \b
     eics models families
     """
-    from eics.cli.terminal import say
+    from eics.cli.tables import families_table
+    from eics.cli.terminal import console
     from eics.models.families.registry import ADAPTERS
 
-    for model_type, adapter in ADAPTERS.items():
-        summary = (type(adapter).__doc__ or "").strip().splitlines()[0]
-        say(f"{model_type}: {summary}")
+    summaries = {name: (type(adapter).__doc__ or "").strip().splitlines()[0] for name, adapter in ADAPTERS.items()}
+    console().print(families_table(summaries))

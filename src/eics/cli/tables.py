@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from eics.studies.validation.analysis import Validation
 
 _SHOWN = 8  # nodes named before "..."
+_WHOLE = 99  # characters that a name to be typed keeps: all
 
 
 def curve_table(curves: "Curves", width: int | None = None) -> "Table":
@@ -39,7 +40,7 @@ def faithfulness_table(measured: "Faithfulness", title: str, width: int | None =
     points = measured.points
     intervals = [f"{number(p.faithfulness.low)} to {number(p.faithfulness.high)}" for p in points]
     columns = [
-        Column("circuit", [point.name for point in points], text=True),
+        Column("circuit", [point.name for point in points], names=True),
         Column("edges", [f"{point.edges:,}" for point in points]),
         Column("share of all", [percent(point.share) for point in points], rank=1),
         Column("faithfulness", [number(point.faithfulness.value) for point in points]),
@@ -61,7 +62,7 @@ def damage_table(summary: "Summary", width: int | None = None) -> "Table":
                 rows.append((measure.label, kind, number(on[0].strength, trim=True), *cells))
     heads = ("measure", "kind", "dose", "circuit", "outside")
     columns = [
-        Column(head, [row[index] for row in rows], text=head in ("measure", "kind"), least=14)
+        Column(head, [row[index] for row in rows], names=head in ("measure", "kind"), least=14)
         for index, head in enumerate(heads)
     ]
     return _fit("Change from undamaged (AUROC) at the strongest dose", columns, width)
@@ -73,10 +74,10 @@ def validation_table(validation: "Validation", width: int | None = None) -> "Tab
     results = validation.results.values()
     differences = ["" if r.difference is None else str(r.difference) for r in results]
     columns = [
-        Column("score", [result.kind.title for result in results], text=True, least=16),
+        Column("score", [result.kind.title for result in results], names=True, least=26),
         Column("AUROC (95%)", [str(result.auroc) for result in results]),
-        Column("less max-probability's", differences, rank=2),
-        Column("p (Holm)", [number(result.p_value) for result in results], rank=1),
+        Column("less max-probability's", differences, rank=1),
+        Column("p (Holm)", [number(result.p_value) for result in results], rank=2),
     ]
     return _fit(f"Test split: {correct} correct, {wrong} wrong", columns, width)
 
@@ -90,7 +91,7 @@ def bench_table(report: "Report", width: int | None = None) -> "Table":
             head,
             [line[index] for line in lines(report)],
             rank={"MB": 1, "FLOPs": 2, "first": 3, "reached": 4, "must/goal": 5, "JVP+VJP": 6}.get(head, 0),
-            text=head == "row",
+            names=head == "row",
             folds=head == "reached",
             least=20,
         )
@@ -119,13 +120,33 @@ def circuits_table(graphs: Mapping[str, CircuitGraph], width: int | None = None)
     """One row per circuit: the model and the task that it was found on, its size and its recorded faithfulness."""
     kept = [graph.circuit() for graph in graphs.values()]
     columns = [
-        Column("circuit", list(graphs), text=True),
+        Column("circuit", list(graphs), names=True),
         Column("model", [str(graph.metadata.get("model", "-")) for graph in graphs.values()], text=True),
         Column("nodes", [f"{len(circuit.order):,}" for circuit in kept]),
         Column("edges", [f"{len(circuit.edges):,}" for circuit in kept]),
         Column("faithfulness", [_recorded(graph) for graph in graphs.values()]),
     ]
     return _fit("Bundled circuits", columns, width)
+
+
+def models_table(models: Sequence[tuple[str, str, str]], width: int | None = None) -> "Table":
+    """One row per model that needs no hub account: its name, whether it is here, and what it is."""
+    names, states, abouts = zip(*models, strict=True)
+    columns = [
+        Column("model", names, names=True, least=_WHOLE),
+        Column("state", states, names=True, least=_WHOLE),
+        Column("what it is", abouts, folds=True),
+    ]
+    return _fit("Models that need no hub account", columns, width)
+
+
+def families_table(families: Mapping[str, str], width: int | None = None) -> "Table":
+    """One row per architecture, by the `model_type` of its config.json."""
+    columns = [
+        Column("model_type", list(families), names=True, least=_WHOLE),
+        Column("what it is", list(families.values()), folds=True),
+    ]
+    return _fit("Architectures that can be scored", columns, width)
 
 
 def _recorded(graph: CircuitGraph) -> str:

@@ -19,7 +19,8 @@ def scored_graph(score: Score) -> CircuitGraph:
     measured per node, `eics_residual` and `eics_share`.
     """
     if not score.edges:
-        raise RecordError(f"A record must have edges to be exported. Prompt {score.id} has none: {score.reason}")
+        why = score.reason or "it was scored by node alone"
+        raise RecordError(f"A record must have edges to be exported. Prompt {score.id} has none: {why}")
     terms = {Edge(term.source, term.target, term.port): term for term in score.edges}
     attributed = all(term.attribution is not None for term in score.edges)
     weights = {edge: term.attribution if attributed else term.share for edge, term in terms.items()}

@@ -21,6 +21,7 @@ _NOT_SCALAR = (
     "version", "circuit", "ei_parts", "edges", "nodes", "norms", "node_positions", "stderr", "diagnostics", "curve",
     "tokens", "token_ids", "predictions", "warnings", "details", "interventions",
 )  # fmt: skip
+_ABSENT = "-"  # a number that was not computed, of a prompt that was scored
 _CELL = "text-align:right;padding:2px 10px;font-variant-numeric:tabular-nums"
 _LEFT = "text-align:left;padding:2px 10px"
 
@@ -28,9 +29,9 @@ _LEFT = "text-align:left;padding:2px 10px"
 def score_html(score: "Score") -> str:
     """One result: its numbers, the reason for its status, and the worst edges or nodes."""
     title = f"EICS of {_text(score.id)}"
-    if score.status == "failed":
+    if score.failed:
         return f"<div><b>{title}</b> failed: {_text(score.reason)}</div>"
-    tiles = "".join(_tile(label, getattr(score, name), score.stderr.get(name)) for name, label in _NUMBERS)
+    tiles = "".join(_tile(label, getattr(score, name), score.error_of(name)) for name, label in _NUMBERS)
     prompt = f"<div style='opacity:.75'>{_text(score.prompt)}</div>" if score.prompt else ""
     reason = f"<div style='border-left:3px solid #d08700;padding-left:8px;margin:6px 0'>{_text(score.reason)}</div>"
     return (
@@ -57,7 +58,10 @@ def _row(score: "Score", names: Sequence[str], largest: dict[str, float], labell
     for name in names:
         value = getattr(score, name)
         bar = _bar(value / largest[name]) if largest.get(name) and value is not None else ""
-        shown = number(value) if isinstance(value, float | None) else str(value)
+        if value is None:
+            shown = "" if score.failed else _ABSENT
+        else:
+            shown = number(value) if isinstance(value, float) else str(value)
         cells.append(f"<td style='{_CELL if isinstance(value, float) else _LEFT}'>{bar}{_text(shown)}</td>")
     if labelled:
         cells.append(f"<td style='{_LEFT}'>{_text('' if score.label is None else score.label)}</td>")

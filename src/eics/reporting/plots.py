@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import nan
+from math import ceil, nan
 from pathlib import Path
 from typing import Any
 
 from eics.data.files import whole_file
 from eics.errors import OptionError
 from eics.reporting.figure_text import clean_texts
-from eics.scoring.result import Score
+from eics.scoring.result import EdgeTerm, NodeTerm, Score
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")  # Okabe-Ito: safe for colour-blind readers
 _MARKERS = ("o", "s", "^", "D")
@@ -29,8 +29,8 @@ def panels(width: float, height: float, rows: int = 1, columns: int = 1, **grid:
 
 
 def plot_score(score: Score, what: str = "circuit") -> Any:
-    """A figure of one result: `circuit`, `edges` or `curve`."""
-    kinds = {"circuit": circuit, "edges": edges, "curve": curve}
+    """A figure of one result: `circuit`, `edges`, `nodes` or `curve`."""
+    kinds = {"circuit": circuit, "edges": edges, "nodes": nodes, "curve": curve}
     if what not in kinds:
         raise OptionError.of("what", f"one of {', '.join(kinds)}", what)
     return kinds[what](score)
@@ -41,7 +41,7 @@ def circuit(score: Score, *, max_edges: int = 150) -> Any:
     from eics.circuits.graph import Circuit, Edge
     from eics.reporting.drawing import draw_circuit
 
-    _check_scored(score)
+    _check_terms(score, "edges")
     terms = {Edge(term.source, term.target, term.port): term for term in score.edges}
     attributions = {edge: term.attribution for edge, term in terms.items() if term.attribution is not None}
     blame = not score.is_consistent
@@ -58,14 +58,24 @@ def circuit(score: Score, *, max_edges: int = 150) -> Any:
 
 def edges(score: Score, *, most: int = _BARS) -> Any:
     """A bar for each of the worst edges, by share of the squared residual."""
-    _check_scored(score)
-    worst = score.edges[:most]
+    _check_terms(score, "edges")
+    return _bars(score, score.edges, most)
+
+
+def nodes(score: Score, *, most: int = _BARS) -> Any:
+    """The same for nodes, if the residual is taken by node."""
+    _check_terms(score, "nodes")
+    return _bars(score, score.nodes, most)
+
+
+def _bars(score: Score, terms: Sequence[EdgeTerm | NodeTerm], most: int) -> Any:
+    worst = terms[:most]
     figure, (axes,) = panels(7.0, 1.2 + 0.26 * len(worst))
     widths = [0.0 if score.is_consistent else 100 * term.share for term in worst]  # then shares are rounding errors
     axes.barh(range(len(worst)), widths, color=COLOURS[0])
     axes.set_yticks(range(len(worst)), [str(term) for term in worst], fontsize=8, parse_math=False)
     axes.invert_yaxis()
-    left = len(score.edges) - len(worst)
+    left = len(terms) - len(worst)
     axes.set_xlabel("share of the squared residual, %" + (f" ({left} smaller ones not shown)" if left else ""))
     axes.set_title(_title(score), fontsize=11, parse_math=False)
     axes.grid(visible=True, axis="x", linewidth=0.5, alpha=0.5)
@@ -93,16 +103,24 @@ def curve(score: Score) -> Any:
 
 
 def distributions(scores: Sequence[Score]) -> Any:
-    """Histograms of the score, C_sh, dEI and the emergence term over the prompts, split by label."""
+    """Histograms of the score, C_sh, dEI and the emergence term over the prompts, split by label.
+
+    What no prompt has gets no panel.
+    """
     from matplotlib.ticker import MaxNLocator
 
-    scored = [score for score in scores if score.eics is not None]
+    scored = [score for score in scores if not score.failed]
     groups: dict[str, list[Score]] = {}
     for score in sorted(scored, key=_label):
         groups.setdefault(_label(score), []).append(score)
-    figure, grid = panels(10.0, 5.0, rows=2, columns=2)
-    for axes, (name, title) in zip(grid, _SPREAD.items(), strict=True):
-        values = [[getattr(score, name) for score in group] for group in groups.values()] or [[]]
+    present = [name for name in _SPREAD if any(getattr(score, name) is not None for score in scored)] or list(_SPREAD)
+    rows, columns = ceil(len(present) / 2), min(2, len(present))
+    figure, grid = panels(5.0 * columns, 2.5 * rows, rows=rows, columns=columns)
+    for axes in grid[len(present) :]:
+        axes.set_axis_off()
+    for axes, name in zip(grid, present, strict=False):
+        title = _SPREAD[name]
+        values = [_known(group, name) for group in groups.values()] or [[]]
         flat = [value for group in values for value in group]
         bounds = (min(flat), max(flat)) if flat and min(flat) < max(flat) else None
         axes.hist(values, bins=_BINS, range=bounds, color=_colours(len(values)), label=list(groups) or None)
@@ -122,7 +140,7 @@ def scores_figure(scored: Mapping[str, Sequence[Score]]) -> Any:
     """
     by_prompt = {name: _by_prompt(scores) for name, scores in scored.items()}
     prompts = list(dict.fromkeys(key for scores in by_prompt.values() for key in scores))
-    rows = [key for key in prompts if any(key in s and s[key].eics is not None for s in by_prompt.values())][:_ROWS]
+    rows = [key for key in prompts if any(key in s and not s[key].failed for s in by_prompt.values())][:_ROWS]
     shown = {name: [_scored(scores.get(key)) for key in rows] for name, scores in by_prompt.items()}
     height = 1.6 + 0.32 * max(4, len(rows))
     figure, (left, middle, right) = panels(13.5, height, columns=3, width_ratios=[1, 1, 1.5])
@@ -154,7 +172,11 @@ def _by_prompt(scores: Sequence[Score]) -> dict[tuple[str | int, int], Score]:
 
 
 def _scored(score: Score | None) -> Score | None:
-    return None if score is None or score.eics is None else score
+    return None if score is None or score.failed else score
+
+
+def _known(scores: Sequence[Score], name: str) -> list[float]:
+    return [value for score in scores if (value := getattr(score, name)) is not None]
 
 
 def save(figure: Any, path: str | Path) -> None:
@@ -195,12 +217,16 @@ def _colours(count: int) -> list[Any]:
 
 
 def _title(score: Score) -> str:
-    return f"{score.id}: EICS {score.eics:.4g}, C_sh {score.c_sh:.4g}" if score.eics is not None else str(score.id)
+    numbers = (("EICS", score.eics), ("C_sh", score.c_sh))
+    known = ", ".join(f"{name} {value:.4g}" for name, value in numbers if value is not None)
+    return f"{score.id}: {known}" if known else str(score.id)
 
 
-def _check_scored(score: Score) -> None:
-    if not score.edges:
-        raise OptionError(f"A result must have edges to be drawn. Prompt {score.id} has none: {score.reason}")
+def _check_terms(score: Score, kind: str) -> None:
+    if not getattr(score, kind):
+        others = next((name for name in ("edges", "nodes") if getattr(score, name)), None)
+        why = score.reason or (f"it has {others} only, which plot({others!r}) shows" if others else "it names no terms")
+        raise OptionError(f"A result must have {kind} to be drawn. Prompt {score.id} has none: {why}")
 
 
 def _dots(axes: Any, scores: Sequence[Score | None], quantity: str, name: str, index: int) -> None:
@@ -208,7 +234,7 @@ def _dots(axes: Any, scores: Sequence[Score | None], quantity: str, name: str, i
     colour, marker = COLOURS[index % 4], _MARKERS[index % 4]
     label: str | None = name
     for row, score in enumerate(scores):
-        if score is None:
+        if score is None or getattr(score, quantity) is None:
             continue
         face = "none" if quantity == "eics" and score.status == "clipped" else colour
         axes.plot([getattr(score, quantity)], [row], marker, color=colour, markerfacecolor=face, label=label)

@@ -233,7 +233,7 @@ def _predictions(score: Score) -> list[list[Any]]:
 
 
 def _errors(score: Score) -> list[float | None] | None:
-    errors = [value if math.isfinite(value := score.stderr.get(name, math.nan)) else None for name in NUMBERS]
+    errors = [finite(score.error_of(name)) for name in NUMBERS]
     return shorts(errors, 3) if any(value is not None for value in errors) else None
 
 

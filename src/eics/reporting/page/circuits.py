@@ -15,6 +15,7 @@ from eics.reporting.drawing.routes import Point, route_edges
 from eics.scoring.result import Score
 
 _COLUMN, _ROW = 104.0, 60.0  # pixels per unit of the layout; columns grow with long names
+_SHALLOW, _STRETCH = 0.5, 1.8  # rows of a picture less high than this share of its width are higher, up to this factor
 _LETTER, _PADDING = 7.3, 16.0
 _LEFT, _MARGIN = 84.0, 14.0  # room for row labels; room around everything
 
@@ -90,7 +91,7 @@ def _draw_graph(
     return {
         "width": sheet.width,
         "height": sheet.height,
-        "box": [round(NODE_WIDTH * sheet.column, 1), round(NODE_HEIGHT * _ROW, 1)],
+        "box": [round(NODE_WIDTH * sheet.column, 1), round(NODE_HEIGHT * sheet.row, 1)],
         "nodes": [
             [name, *sheet.at(layout.places[name]), Node.parse(name).kind.value, positions.get(name) or None]
             for name in circuit.nodes
@@ -110,13 +111,14 @@ class _Sheet:
         longest = max(map(len, layout.places))
         self.column = max(_COLUMN, (longest * _LETTER + _PADDING) / NODE_WIDTH)
         self.width = round(_LEFT + (layout.width + 0.5) * self.column + _MARGIN)
-        self._top = layout.height * _ROW + _MARGIN
+        self.row = _ROW * min(_STRETCH, max(1.0, _SHALLOW * self.width / (layout.height * _ROW)))
+        self._top = layout.height * self.row + _MARGIN
         self.height = round(self._top + _MARGIN)
 
     def at(self, point: Point) -> Point:
         x, y = point
         left = _LEFT + (x + NODE_WIDTH / 2 + 0.25) * self.column
-        return round(left, 1), round(self._top - (y + NODE_HEIGHT / 2) * _ROW, 1)
+        return round(left, 1), round(self._top - (y + NODE_HEIGHT / 2) * self.row, 1)
 
     def steps(self, points: Sequence[Point]) -> list[int]:
         """Where an edge begins, then the step to each next point, in whole pixels."""

@@ -20,6 +20,7 @@ from eics.scoring.result import READABLE_VERSIONS, RECORD_VERSION, STATUSES, Sco
 
 _NUMBERS = ("eics", "c_sh", "consistency", "dei", "dei_norm", "ei_macro", "emergence_ratio", "percentile", "alpha")
 _NEEDED = ("eics", "c_sh", "dei", "dei_norm", "ei_macro")
+_OF_EI = ("eics", "dei", "dei_norm", "ei_macro")  # all null in a record that was made without the EI term
 _WHOLE = ("seed", "forward_passes")
 _TEXTS = ("model", "fingerprint", *(name for name in RECORDED if name != "seed"), "dtype", "prompt", "answer", "reason")
 _MAPS = ("ei_parts", "stderr", "norms")
@@ -182,7 +183,8 @@ class _Record:
         status = self.raw.get("status")
         if status == "failed":
             return "failed"
-        if unreadable := [name for name in _NEEDED if record[name] is None]:
+        left_out = _OF_EI if all(name in self.raw and self.raw[name] is None for name in _OF_EI) else ()
+        if unreadable := [name for name in _NEEDED if record[name] is None and name not in left_out]:
             self.note(f"the number{'s' * (len(unreadable) > 1)} {', '.join(unreadable)} cannot be read")
         if absent := [repr(name) for name in _EXPECTED if name not in self.raw]:
             noun, verb = ("fields", "are") if len(absent) > 1 else ("field", "is")
@@ -190,7 +192,7 @@ class _Record:
         if status in STATUSES:
             return str(status)
         self.note(f"unknown status {status!r}" if "status" in self.raw else "the field 'status' is missing")
-        if record["eics"] is None:
+        if record["eics"] is None and not (left_out and record["c_sh"] is not None):
             return "failed"
         return "clipped" if record["eics"] == 0 and (record["dei"] or 0) < 0 else "ok"
 

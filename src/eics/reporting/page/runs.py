@@ -10,7 +10,7 @@ from eics.reporting.page.packing import shorts
 from eics.scoring.options import PRESETS, RECORDED, changes_of
 from eics.scoring.result import RECORD_VERSION, Score, Scores
 
-_LABELS = {"paper": "Literal (preset paper)", "well-posed": "Well-posed"}
+_LABELS = {"paper": "Literal (preset paper)", "well-posed": "Well-posed", "calibrated": "Calibrated"}
 _FINGERPRINT = 8  # letters of a fingerprint that are shown
 
 
@@ -42,7 +42,7 @@ class Run:
 
     def described(self, circuit: Mapping[str, Any]) -> dict[str, Any]:
         """The run as the page shows it."""
-        scored = [score for score in self.scores if score.eics is not None]
+        scored = [score for score in self.scores if not score.failed]
         alphas = sorted({score.alpha for score in scored if score.alpha is not None})
         size = f"{len(circuit['nodes'])} nodes, {len(circuit['edges'])} edges"
         optional = ("fingerprint", "file", "interventions")
@@ -83,7 +83,7 @@ def settings_of(score: Score, circuit: int | None, origin: Origin) -> dict[str, 
 
 def _interventions(score: Score) -> str | None:
     """The interventions in one line, without what differs from prompt to prompt."""
-    if score.eics is None and not score.interventions:
+    if score.failed and not score.interventions:
         return None
     names = ("kind", "node", "strength", "at")
     listed = [item for item in score.interventions if isinstance(item, Mapping)]
@@ -111,7 +111,7 @@ def find_runs(scores: Sequence[Score], circuits: Circuits, origins: Sequence[Ori
     runs: dict[Any, Run] = {}
     homes: dict[int, Run] = {}
     # A failed prompt does not say everything: it looks for its run when all scored ones have theirs.
-    for number in sorted(range(len(scores)), key=lambda number: scores[number].eics is None):
+    for number in sorted(range(len(scores)), key=lambda number: scores[number].failed):
         homes[number] = _home(scores[number], given[number], runs, circuits)
     for number, score in enumerate(scores):
         homes[number].scores.append(score)
@@ -126,7 +126,7 @@ def _home(score: Score, settings: dict[str, Any], runs: dict[Any, Run], circuits
         best = max(runs.values(), key=lambda run: sum(run.settings[n] == settings[n] for n in settings), default=None)
         if best is not None and (not score.edges or best.circuit == circuits.number(score)):
             return best
-    elif score.eics is None and (fitting := next((run for run in runs.values() if run.fits(settings)), None)):
+    elif score.failed and (fitting := next((run for run in runs.values() if run.fits(settings)), None)):
         for name, value in settings.items():
             fitting.settings[name] = value if fitting.settings[name] is None else fitting.settings[name]
         return fitting

@@ -16,7 +16,7 @@ def alpha_sentence(scored: Sequence[Score]) -> str:
     """How alpha was chosen."""
     alphas = sorted({score.alpha for score in scored if score.alpha is not None})
     if not alphas:
-        return "Not recorded."
+        return "Not needed: EI was not computed." if _without_ei(scored) else "Not recorded."
     calibration = next((c for s in scored if isinstance(c := s.diagnostics.get("alpha_calibration"), dict)), None)
     if calibration is not None:
         try:
@@ -34,6 +34,8 @@ def alpha_sentence(scored: Sequence[Score]) -> str:
 
 def exactness(scored: Sequence[Score]) -> list[str]:
     """What is exact and what is estimated."""
+    if _without_ei(scored):
+        return ["C_sh, residuals, shares, cosines and norms are exact up to rounding.", "EI was not computed."]
     how = {
         "exact": "EI is exact too: computed by factorization, without sampling.",
         "lanczos": "EI is estimated by stochastic Lanczos quadrature.",
@@ -44,6 +46,11 @@ def exactness(scored: Sequence[Score]) -> list[str]:
         return ["The records do not say how EI was computed."]
     error = "" if scored[0].mode == "exact" else f" {_error_sentence(scored)}"
     return ["C_sh, residuals, shares, cosines and norms are exact up to rounding.", how + error]
+
+
+def _without_ei(scored: Sequence[Score]) -> bool:
+    """Whether the EI term was left out: whatever has it has the EI of the macro map."""
+    return bool(scored) and all(score.eics is None and score.ei_macro is None for score in scored)
 
 
 def _error_sentence(scored: Sequence[Score]) -> str:
@@ -58,14 +65,14 @@ def _error_sentence(scored: Sequence[Score]) -> str:
 
 def warnings(scores: Scores) -> list[dict[str, str]]:
     """Reasons not to trust a number blindly, the worst first."""
-    scored = Scores(score for score in scores if score.eics is not None)
+    scored = Scores(score for score in scores if not score.failed)
     checks = (_clipped, _norms, _gap, _sampling, _concentrated, _left_out, _length)
     found = [*_failed(scores), *(warning for check in checks for warning in check(scored))]
     return [{"title": title, "text": text} for title, text in found]
 
 
 def _failed(scores: Scores) -> Iterator[tuple[str, str]]:
-    reasons = Counter(score.reason or "no reason given" for score in scores if score.eics is None)
+    reasons = Counter(score.reason or "no reason given" for score in scores if score.failed)
     if reasons:
         listed = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common(3))
         more = f"; and {len(reasons) - 3} other reasons" if len(reasons) > 3 else ""

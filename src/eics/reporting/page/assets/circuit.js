@@ -42,6 +42,7 @@ function drawCircuit(record, options, actions) {
   svg("g", { class: "edges" }, [...visible].reverse().map(edge)), revealed,
   svg("g", {}, circuit.nodes.map((_, index) => drawNode(record, index, options.paint(index), Boolean(options.prune) && !reached.has(index), actions))));
   picture.style.setProperty("--natural", `${circuit.width}px`);
+  picture.style.setProperty("--label", `${labelSize(circuit)}px`);
   const { buttons } = zoomable(picture, circuit.width, circuit.height, options.view, options.moved);
   picture.addEventListener("click", (event) => event.target === picture && actions.choose(null));
   picture.addEventListener("keydown", (event) => walk(event, picture, order, circuit, actions));
@@ -69,6 +70,13 @@ function drawCircuit(record, options, actions) {
   }
 
   return { picture, mark, buttons, left: order.length, strongest };
+}
+
+/** The largest type that fits into the nodes, from 13 pixels, which every node has room for. */
+function labelSize(circuit) {
+  const [wide, tall] = circuit.box;
+  const longest = Math.max(...circuit.nodes.map(([name]) => name.length));
+  return clamp(Math.min(0.6 * tall, (wide - 10) / (0.62 * longest)), 13, 18);
 }
 
 const strongestOf = (circuit) => Math.max(0, ...circuit.edges.map((edge) => Math.abs(edge[3] ?? 0)));
@@ -170,7 +178,7 @@ const LEGIBLE = 26; // pixels of type on a slide
 /** On a slide, a circuit too large for readable names keeps the names of its worst nodes alone, as large as needed. */
 function enlargeLabels(picture, record) {
   const scale = picture.getScreenCTM()?.a ?? 1;
-  if (13 * scale >= LEGIBLE * 0.7) return;
+  if (labelSize(circuitOf(record)) * scale >= LEGIBLE * 0.7) return;
   const shares = ofNodes(record, "share");
   const size = LEGIBLE / scale;
   const taken = [];

@@ -107,7 +107,7 @@ const runOf = (record) => DATA.runs[record.run];
 const circuitOf = (record) => DATA.circuits[runOf(record).circuit];
 const value = (record, name) => record.values[NUMBER[name]];
 const errorOf = (record, name) => record.errors?.[NUMBER[name]];
-const scored = (record) => value(record, "eics") !== null;
+const scored = (record) => record.status !== "failed"; // a number may be missing because nobody asked for it
 const recordsOf = (run) => RECORDS.filter((record) => record.run === run);
 const promptText = (record) => record.prompt ?? (record.tokens ? record.tokens.join("") : "");
 const labelOf = (record) => record.label ?? "no label";

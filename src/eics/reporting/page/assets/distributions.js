@@ -10,6 +10,12 @@ const NAMES = {
   emergence_ratio: "emergence ratio r", percentile: "percentile",
 };
 
+/** A record in a few words: its score and C_sh, as far as it has them, or its status. */
+function headline(record) {
+  const known = ["eics", "c_sh"].filter((name) => scored(record) && !missing(value(record, name)));
+  return known.map((name) => `${NAMES[name]} ${text(value(record, name))}`).join(", ") || record.status;
+}
+
 /** One figure per number. `rows` are labels with their colours; a label of null takes every record. */
 function renderDistributions(records, rows, chosen, choose) {
   const having = (name) => records.filter((record) => !missing(value(record, name)));

@@ -13,7 +13,7 @@ const actions = {
     turnTo(record, state.other);
     prompts.mark();
     renderPrompt();
-    announce(`Prompt ${record.id}: ${scored(record) ? `EICS ${text(value(record, "eics"))}, C_sh ${text(value(record, "c_sh"))}` : record.status}`);
+    announce(`Prompt ${record.id}: ${headline(record)}`);
   },
   step(by) {
     const listed = prompts.shown();

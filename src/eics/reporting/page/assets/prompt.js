@@ -92,9 +92,8 @@ function makePrompt(state, actions) {
   /** The same prompt in every configuration, numbers side by side; a click switches between them. */
   function configurations(record) {
     const twins = DATA.runs.map((_, run) => twin(record, run)).filter(Boolean);
-    const summary = (entry) => (scored(entry) ? `EICS ${text(value(entry, "eics"))}, C_sh ${text(value(entry, "c_sh"))}` : entry.status);
     return twins.length < 2 ? null : el("div", { class: "twins", role: "radiogroup", "aria-label": "This prompt's configuration" }, twins.map((entry) =>
-      el("button", { type: "button", role: "radio", "aria-checked": String(entry === record), onclick: () => actions.run(entry.run) }, el("b", {}, runOf(entry).label), el("small", {}, summary(entry)))));
+      el("button", { type: "button", role: "radio", "aria-checked": String(entry === record), onclick: () => actions.run(entry.run) }, el("b", {}, runOf(entry).label), el("small", {}, headline(entry)))));
   }
 
   function numbers(record) {
