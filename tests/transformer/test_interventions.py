@@ -14,7 +14,7 @@ from eics.scoring.sheaf import sheaf_term
 from eics.transformer.adapt import adapt
 from eics.transformer.forward import run
 from eics.transformer.interventions import Ablate, Noise, Patch, Steer, as_interventions
-from eics.transformer.linearize import TransformerRun, _Linearizer
+from eics.transformer.linearize import Linearizer, TransformerRun
 from support.tiny_models import FAMILIES, full_circuit, some_circuit, tiny_model, tiny_module
 
 PROMPTS = [[3, 5, 7, 11, 13, 17], [1, 2, 3, 4], [9, 8, 7, 6, 5]]
@@ -32,7 +32,7 @@ def every_kind(node, width=24):
 
 def functions(state, circuit, name):
     """The node's function, applied to what it read in this state."""
-    linearizer = _Linearizer(TransformerRun(state, circuit), frozen=False)
+    linearizer = Linearizer(TransformerRun(state, circuit), frozen=False)
     node = Node.parse(name)
     if node.kind is Kind.HEAD:
         return linearizer.attention(node.layer).function[linearizer.heads[node.layer].index(node.head)]

@@ -1,7 +1,7 @@
 """Interventions on the command line: `--noise m3=1 --ablate a5.h2 --patch a5.h2="..." --steer m3@last=0.5`.
 
 Each is `NODE[@POSITIONS][=VALUE]`; positions are `all`, `last`, or numbers separated by commas. The value is a
-strength, for a patch the other prompt's text.
+strength, for `--patch` and `--patch-read` the other prompt's text.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,13 @@ from eics.data.json_text import parse_json
 from eics.errors import EICSError, OptionError
 
 if TYPE_CHECKING:
+    from eics.circuits.graph import Circuit
     from eics.models.base import Model
     from eics.transformer.interventions import Intervention
     from eics.transformer.means import Means
 
-_KINDS = ("ablate", "patch", "steer", "noise")
+_KINDS = ("ablate", "patch", "patch_read", "steer", "noise")
+_PATCHES = ("patch", "patch_read")
 _MEAN = "mean"
 
 vector = click.option(
@@ -34,11 +36,17 @@ intervening = options.combine(
         "--ablate",
         multiple=True,
         metavar="NODE[=STRENGTH|mean]",
-        help="Move what a node writes to zero, or to its mean in --calibration. Repeatable, as the next three. "
+        help="Move what a node writes to zero, or to its mean in --calibration. Repeatable, as the next four. "
         "NODE@last or NODE@2,3 intervenes at these positions only.",
     ),
     click.option(
         "--patch", multiple=True, metavar="NODE=TEXT", help="Replace what a node writes by its write on another prompt."
+    ),
+    click.option(
+        "--patch-read",
+        multiple=True,
+        metavar="MLP=TEXT",
+        help="Replace what an MLP reads from outside the circuit by what it reads there on another prompt.",
     ),
     click.option(
         "--steer", multiple=True, metavar="NODE[=STRENGTH]", help="Add a direction, as long as the write at strength 1."
@@ -68,11 +76,11 @@ def interventions(given: dict[str, Any], means: "Means | None" = None) -> "list[
     return list(_parsed(given, direction, means))
 
 
-def check_interventions(changes: "list[Intervention] | None", model: "Model") -> None:
-    """Refuses what the model cannot do, before anything is written."""
+def bound(changes: "list[Intervention] | None", model: "Model", circuit: "Circuit") -> "list[Intervention] | None":
+    """The interventions as records will have them; what the model cannot do is refused, before anything is written."""
     from eics.transformer.interventions.donors import bind
 
-    bind(model, changes or ())
+    return None if changes is None else list(bind(model, circuit, changes))
 
 
 def steering_vector(path: Path) -> list[float]:
@@ -109,7 +117,7 @@ def _parsed(given: dict[str, Any], direction: list[float] | None, means: "Means 
         for text in given[kind]:
             node, at, value = _split(kind, text)
             fields: dict[str, Any] = {"node": node, "at": at} | further.get(kind, {})
-            if kind == "patch":
+            if kind in _PATCHES:
                 fields["prompt"] = value
             elif kind == "ablate" and value == _MEAN:
                 fields["mean"] = _mean(node, means)
@@ -118,18 +126,22 @@ def _parsed(given: dict[str, Any], direction: list[float] | None, means: "Means 
             try:
                 yield KINDS[kind](**fields)
             except EICSError as error:
-                raise OptionError(f"--{kind} {text}: {error}") from None
+                raise OptionError(f"--{_flag(kind)} {text}: {error}") from None
 
 
 def _split(kind: str, text: str) -> tuple[str, str | list[int], str | None]:
     """Node, positions and value of `NODE[@POSITIONS][=VALUE]`."""
     place, equals, value = text.partition("=")
     node, at_sign, at = place.partition("@")
-    if not node.strip() or (kind == "patch" and not value):
-        must = "NODE=TEXT, the node and the other prompt" if kind == "patch" else "a node, as in m3 or m3=0.5"
-        raise OptionError.of(kind, must, text)
-    chosen: str | list[int] = positions(kind, at.strip()) if at_sign else "all"
+    if not node.strip() or (kind in _PATCHES and not value):
+        must = "NODE=TEXT, the node and the other prompt" if kind in _PATCHES else "a node, as in m3 or m3=0.5"
+        raise OptionError.of(_flag(kind), must, text)
+    chosen: str | list[int] = positions(_flag(kind), at.strip()) if at_sign else "all"
     return node.strip(), chosen, value if equals else None
+
+
+def _flag(kind: str) -> str:
+    return kind.replace("_", "-")
 
 
 def _strength(kind: str, text: str, value: str) -> float:

@@ -17,6 +17,8 @@ from eics.errors import OptionError
 from eics.transformer.interventions import KINDS
 
 CIRCUIT, OUTSIDE, NONE = "circuit", "outside", "none"
+WRITES = tuple(name for name, kind in KINDS.items() if kind.changes == "write")
+"""Kinds that can be done to every node; only some nodes have a read of their own."""
 GRADED = ("noise", "steer")
 """Kinds that allow strengths above 1; the others move a write towards a target and reach it at 1."""
 
@@ -71,8 +73,8 @@ class Plan:
 def check_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
     """The kinds of damage, each once."""
     unique = tuple(dict.fromkeys(kinds)) if isinstance(kinds, Iterable) else ()
-    if isinstance(kinds, str) or not unique or any(kind not in KINDS for kind in unique):
-        raise OptionError.of("kinds", f"some of {', '.join(KINDS)}", kinds)
+    if isinstance(kinds, str) or not unique or any(kind not in WRITES for kind in unique):
+        raise OptionError.of("kinds", f"some of {', '.join(WRITES)}", kinds)
     return unique
 
 

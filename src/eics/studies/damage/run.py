@@ -26,7 +26,7 @@ from eics.models.out_of_memory import memory_explained
 from eics.models.prompts import Prompt, as_prompts, tokenize
 from eics.scoring.checks import check_whole
 from eics.scoring.job import fingerprint_of
-from eics.scoring.options import PRESETS, Options, resolve
+from eics.scoring.options import BOTH, Options, resolve
 from eics.studies.damage.batches import Batches, DamageRows
 from eics.studies.damage.plan import Plan, check_kinds, check_strengths, choose_nodes, choose_partners
 from eics.studies.damage.summary import Summary, summarize
@@ -133,9 +133,9 @@ def _write(folder: RunFolder, summary: Summary) -> None:
 
 
 def _configurations(preset: str, options: dict[str, Any]) -> dict[str, Options]:
-    if preset not in (*PRESETS, "both"):
-        raise OptionError.of("preset", f"one of {', '.join((*PRESETS, 'both'))}", preset)
-    names = list(PRESETS) if preset == "both" else [preset]
+    if preset not in (*BOTH, "both"):
+        raise OptionError.of("preset", f"one of {', '.join((*BOTH, 'both'))}", preset)
+    names = list(BOTH) if preset == "both" else [preset]
     configurations = {name: resolve(name, {"mode": "fast"} | options) for name in names}
     if any(configuration.alpha == "auto" for configuration in configurations.values()):
         raise OptionError.of("alpha", "a number: damaged runs must not choose their own units", "auto")

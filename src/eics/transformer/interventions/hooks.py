@@ -9,10 +9,13 @@
 So the other heads of the layer are untouched, and what enters the residual stream is the node's own write plus exactly
 the change. Changes of heads are kept with the forward state, in the precision in which they entered: the observed write
 of a head is `z_h W_O^h` plus its change.
+
+What an MLP reads is changed at the entrance of its norm. Nothing else sees that: the residual stream goes past it, and
+the heads of its layer have a norm of their own.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,10 +28,12 @@ from eics.circuits.graph import Kind, Node
 from eics.errors import ModelError
 from eics.models.base import Model
 from eics.transformer.attention import head_writes
-from eics.transformer.interventions.kinds import Intervention
+from eics.transformer.interventions.kinds import Intervention, PatchRead
 
 Rows = Sequence[Sequence[Intervention]]
 """The interventions on each prompt of a batch."""
+Written = Callable[[str], Tensor]
+"""What a node upstream of the running one has written in this pass, (B, T, d)."""
 
 
 @dataclass
@@ -40,42 +45,84 @@ class Applied:
 
 
 @contextmanager
-def in_force(model: Model, prompts: Sequence[Sequence[int]], rows: Rows | None, applied: Applied) -> Iterator[None]:
-    """Changes writes while the model runs on these token lists, and notes in `applied` what it did."""
+def in_force(
+    model: Model, prompts: Sequence[Sequence[int]], rows: Rows | None, applied: Applied, written: Written
+) -> Iterator[None]:
+    """Changes writes and reads while the model runs on these token lists, and notes in `applied` what it did.
+
+    `written` must know what the nodes of `parents_of(rows)` wrote as soon as they have.
+    """
     handles: list[Any] = []
     try:
         if rows is not None and any(rows):
             applied.records = [[] for _ in prompts]
-            _register(_Pass(model, prompts, rows, applied), handles)
+            _register(_Pass(model, prompts, rows, applied, written), handles)
         yield
     finally:
         for handle in handles:
             handle.remove()
 
 
+def parents_of(rows: Rows | None) -> list[str]:
+    """The nodes whose writes in this pass the interventions need."""
+    reads = (i for row in rows or () for i in row if isinstance(i, PatchRead))
+    return list(dict.fromkeys(parent for intervention in reads for parent in intervention.parents or ()))
+
+
 class _Pass:
-    def __init__(self, model: Model, prompts: Sequence[Sequence[int]], rows: Rows, applied: Applied) -> None:
-        self.model, self.prompts, self.applied = model, prompts, applied
-        self.by_node: dict[str, list[tuple[int, Intervention]]] = {}
+    def __init__(
+        self, model: Model, prompts: Sequence[Sequence[int]], rows: Rows, applied: Applied, written: Written
+    ) -> None:
+        self.model, self.prompts, self.applied, self.written = model, prompts, applied, written
+        self.writes: dict[str, list[tuple[int, Intervention]]] = {}
+        self.reads: dict[str, list[tuple[int, PatchRead]]] = {}
         for row, interventions in enumerate(rows):
             for intervention in interventions:
-                self.by_node.setdefault(intervention.node, []).append((row, intervention))
+                if isinstance(intervention, PatchRead):
+                    self.reads.setdefault(intervention.node, []).append((row, intervention))
+                else:
+                    self.writes.setdefault(intervention.node, []).append((row, intervention))
 
     def change(self, name: str, write: Tensor) -> Tensor:
         """The sum of all changes to a node's write, (B, T, d); each intervention sees those before it."""
         total = torch.zeros_like(write)
-        for row, intervention in self.by_node[name]:
-            tokens = self.prompts[row]
-            before = (write[row] + total[row])[: len(tokens)]
-            change = intervention.change(before, tokens)
-            total[row, : len(tokens)] += change
-            sizes = {"write_norm": _norm(before), "change_norm": _norm(change)}
-            self.applied.records[row].append(intervention.to_record() | sizes)
+        for row, intervention in self.writes[name]:
+            before = self._before(row, write, total)
+            self._apply(row, intervention, before, before, total)
         return total
+
+    def change_read(self, name: str, read: Tensor) -> Tensor:
+        """The same for what a node reads: a patch moves the part that its parents did not write."""
+        total = torch.zeros_like(read)
+        by_parents: dict[tuple[str, ...], Tensor] = {}
+        for row, intervention in self.reads[name]:
+            assert intervention.parents is not None, "bind() takes them from the circuit"
+            parents = tuple(intervention.parents)
+            if parents not in by_parents:
+                by_parents[parents] = sum((self.written(parent) for parent in parents), torch.zeros_like(read))
+            before = self._before(row, read, total)
+            self._apply(row, intervention, before, before - by_parents[parents][row, : len(before)], total)
+        return total
+
+    def _before(self, row: int, value: Tensor, total: Tensor) -> Tensor:
+        """What the next intervention on this prompt finds, (T, d), without padding."""
+        return (value[row] + total[row])[: len(self.prompts[row])]
+
+    def _apply(self, row: int, intervention: Intervention, before: Tensor, moved: Tensor, total: Tensor) -> None:
+        """Adds an intervention's change of `moved`, which is `before` or a part of it, and notes both sizes."""
+        tokens = self.prompts[row]
+        change = intervention.change(moved, tokens)
+        total[row, : len(tokens)] += change
+        sizes = {f"{intervention.changes}_norm": _norm(before), "change_norm": _norm(change)}
+        self.applied.records[row].append(intervention.to_record() | sizes)
 
     def add(self, name: str, output: Tensor) -> Tensor:
         """An output that is the node's write, with its change added."""
         return output + self.change(name, output.to(self.model.dtype)).to(output.dtype)
+
+    def on_read(self, name: str, _: Any, arguments: Any) -> tuple[Any, ...]:
+        read = arguments[0]
+        return (read + self.change_read(name, read.to(self.model.dtype)).to(read.dtype), *arguments[1:])
 
     def on_input(self, name: str, _: Any, arguments: Any, keywords: Any) -> tuple[Any, Any]:
         if arguments:
@@ -97,7 +144,11 @@ def _register(work: _Pass, handles: list[Any]) -> None:
     adapter, module = work.model.adapter, work.model.module
     layers = adapter.layers(module)
     heads: dict[int, list[int]] = {}
-    for node in map(Node.parse, work.by_node):
+    for name in work.reads:
+        layer = Node.parse(name).layer
+        assert layer is not None
+        handles.append(adapter.sites(layers[layer]).mlp_norm.register_forward_pre_hook(partial(work.on_read, name)))
+    for node in map(Node.parse, work.writes):
         if node.kind is Kind.INPUT:
             handles.append(layers[0].register_forward_pre_hook(partial(work.on_input, node.name), with_kwargs=True))
         elif node.kind is Kind.MLP:

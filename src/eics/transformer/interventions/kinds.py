@@ -1,4 +1,4 @@
-"""The four interventions: each defines a change to what a node writes, position by position.
+"""The interventions: each defines a change to what a node writes (the last: reads), position by position.
 
 If the node writes `w_t` at position t, with root mean square `rms_t`, an intervention of strength `s` makes it write
 `w_t + c_t`, where
@@ -7,6 +7,11 @@ If the node writes `w_t` at position t, with root mean square `rms_t`, an interv
     steer    c_t = s ||w_t|| v / ||v||    one direction at all positions; at s = 1 as long as the write
     ablate   c_t = s (m - w_t)            towards 0, or towards a given mean m
     patch    c_t = s (p_t - w_t)          towards what the node writes on another prompt
+
+Patching a read leaves the node's own function intact and exchanges what it is given. What the node reads is the sum of
+what its parents in the circuit write and of the rest, `x_t = sum_u a_u,t + r_t`; it reads `x_t + c_t` instead, where
+
+    patch_read   c_t = s (r'_t - r_t)     towards the rest on another prompt
 
 The change is a vector in the residual stream, whatever the node. So noise on a head need not lie in the range of its
 `W_O`: it stands for a faulty edge, not for something the head could have written. Random draws depend on the seed, the
@@ -40,6 +45,8 @@ class Intervention(ABC):
     kind: ClassVar[str]
     numeric: ClassVar[dict[str, int]] = {}
     """Fields that hold numbers, with their dimensions; the last one is the model's width."""
+    changes: ClassVar[str] = "write"
+    """Which side of the node is changed: what it writes, or what it reads."""
 
     node: str
     strength: float = 1.0
@@ -193,18 +200,17 @@ class Ablate(_Towards):
 
 
 @dataclass(frozen=True, eq=False)
-class Patch(_Towards):
-    """Activation patching: towards what the node writes on another `prompt` (text, or `tokens`).
+class Donated(_Towards):
+    """Towards an activation from another `prompt` (text, or `tokens`), which runs once, undamaged.
 
-    Both prompts must have the same number of tokens, unless `at="last"`: then the last position takes the write of the
-    other prompt's last position. `write` gives the activation itself, (T, d).
+    Both prompts must have the same number of tokens, unless `at="last"`: then the last position takes what the other
+    prompt's last position has.
     """
 
-    kind: ClassVar[str] = "patch"
-    numeric: ClassVar[dict[str, int]] = {"write": 2}
+    activation: ClassVar[str]
+    """The field that holds what comes from the other prompt, (T, d): filled in before the pass, or given."""
     prompt: str | None = None
     tokens: Sequence[int] | None = None
-    write: Tensor | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -215,12 +221,19 @@ class Patch(_Towards):
                 object.__setattr__(self, "tokens", token_ids(self.tokens))
             except PromptError as error:
                 raise OptionError(f"The 'tokens' of a patch must be the other prompt's: {error}.") from None
-        if self.prompt is None and self.tokens is None and self.write is None:
-            raise OptionError.of("prompt", "the other prompt of a patch (or its 'tokens', or the 'write' itself)", None)
+        if self.prompt is None and self.tokens is None and self.donated is None:
+            must = f"the other prompt of a patch (or its 'tokens', or the '{self.activation}' itself)"
+            raise OptionError.of("prompt", must, None)
+
+    @property
+    def donated(self) -> Tensor | None:
+        """What comes from the other prompt, if it is known."""
+        known: Tensor | None = getattr(self, self.activation)
+        return known
 
     def check_length(self, length: int) -> None:
         super().check_length(length)
-        other = len(self.tokens or ()) if self.write is None else len(self.write)
+        other = len(self.tokens or ()) if self.donated is None else len(self.donated)
         if self.at != "last" and other != length:
             raise PromptError(
                 f"a patch needs another prompt with the same number of tokens; this has {length}, the other {other}: "
@@ -228,11 +241,51 @@ class Patch(_Towards):
             )
 
     def _target(self, write: Tensor) -> Tensor:  # noqa: ARG002 - comes from another prompt
-        assert self.write is not None
-        return self.write[-1:] if self.at == "last" else self.write
+        assert self.donated is not None
+        return self.donated[-1:] if self.at == "last" else self.donated
 
 
-KINDS: dict[str, type[Intervention]] = {kind.kind: kind for kind in (Noise, Ablate, Patch, Steer)}
+@dataclass(frozen=True, eq=False)
+class Patch(Donated):
+    """Activation patching: towards what the node writes on another `prompt`; `write` gives that itself, (T, d)."""
+
+    kind: ClassVar[str] = "patch"
+    numeric: ClassVar[dict[str, int]] = {"write": 2}
+    activation: ClassVar[str] = "write"
+    write: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PatchRead(Donated):
+    """Exchanges what an MLP reads from outside the circuit for what it reads from there on another `prompt`.
+
+    At the chosen positions the MLP reads
+
+        x' = (donor's read - what the parents wrote on the donor) + what the parents wrote in this run
+
+    and computes its own function of it, norm included: its write is `f_v(x')`. The residual stream that goes on is
+    untouched but for that write. `parents` are the node's parents in the circuit that is scored, unless they are given
+    (a node without any takes its whole read from the donor); `rest` gives the bracket itself, (T, d). Only an MLP has a
+    read of its own: the heads of a layer share theirs.
+    """
+
+    kind: ClassVar[str] = "patch_read"
+    numeric: ClassVar[dict[str, int]] = {"rest": 2}
+    activation: ClassVar[str] = "rest"
+    changes: ClassVar[str] = "read"
+    parents: Sequence[str] | None = None
+    rest: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if Node.parse(self.node).kind is not Kind.MLP:
+            must = "an MLP, m<layer>, to patch its read: the heads of a layer share what they read"
+            raise OptionError.of("node", must, self.node)
+        if self.parents is not None:
+            object.__setattr__(self, "parents", _checked_parents(self.parents))
+
+
+KINDS: dict[str, type[Intervention]] = {kind.kind: kind for kind in (Noise, Ablate, Patch, Steer, PatchRead)}
 
 
 def as_interventions(given: Any) -> tuple[Intervention, ...]:
@@ -266,6 +319,14 @@ def _checked_at(at: Any) -> str | tuple[int, ...]:
     if not positions or not all(isinstance(p, Integral) and not isinstance(p, bool) for p in positions):
         raise OptionError.of("at", "'all', 'last' or a list of token positions", at)
     return tuple(int(position) for position in positions)
+
+
+def _checked_parents(parents: Any) -> tuple[str, ...]:
+    listed = isinstance(parents, Iterable) and not isinstance(parents, str)
+    names = tuple(parents) if listed else (None,)
+    if not all(isinstance(name, str) for name in names):
+        raise OptionError.of("parents", "a list of nodes' names", parents)
+    return tuple(dict.fromkeys(names))
 
 
 def _as_tensor(name: str, given: Any, dimensions: int) -> Tensor:
