@@ -64,7 +64,7 @@ class AttentionState:
     @cached_property
     def activations(self) -> "AttentionActivations":
         """Queries, keys, values and patterns of all heads, in a few products."""
-        query, key, value = (self.raw + self._biases).chunk(3, dim=-1)
+        query, key, value = (self.raw + self.biases).chunk(3, dim=-1)
         return _activations(self.spec, query, key, value, self.rotation, self.frozen)
 
     @cached_property
@@ -84,7 +84,7 @@ class AttentionState:
         return spec.cache.get((tuple(heads), "in", tuple(ports), norm.weight.dtype), weights, make)
 
     @property
-    def _biases(self) -> Tensor:
+    def biases(self) -> Tensor:
         """The constant part of queries, keys and values, W bias + b, (H, 1, 1, 3*e): weights alone, and cached."""
         spec, norm = self.spec, self.norm
 
@@ -254,7 +254,7 @@ def pick(tensor: Tensor, places: Sequence[int]) -> Tensor:
     first, count = places[0], len(places)
     if list(places) == list(range(first, first + count)):
         return tensor if count == len(tensor) else tensor[first : first + count]
-    return tensor.index_select(0, keep_alive(_index(tuple(places), tensor.device)))
+    return tensor.index_select(0, keep_alive(place_index(tuple(places), tensor.device)))
 
 
 def port_weight(spec: Attention, heads: Sequence[int], port: str) -> Tensor:
@@ -271,8 +271,8 @@ def port_bias(spec: Attention, heads: Sequence[int], port: str) -> Tensor | None
 
 
 @lru_cache(maxsize=1 << 12)
-def _index(places: tuple[int, ...], device: torch.device) -> Tensor:
-    """Cached, because copying an index to a GPU for each use synchronises with it."""
+def place_index(places: tuple[int, ...], device: torch.device) -> Tensor:
+    """Places as a tensor; cached, because copying an index to a GPU for each use synchronises with it."""
     with torch.inference_mode(False), filling_cache():
         return torch.tensor(places).to(device, non_blocking=True)
 

@@ -17,7 +17,7 @@ from eics.circuits.graph import Circuit, Kind, Node
 from eics.linalg.host_device import to_device
 from eics.models.base import Model
 from eics.transformer.attention import Rotation, head_writes
-from eics.transformer.interventions.hooks import Applied, Rows, in_force
+from eics.transformer.interventions.hooks import Applied, Rows, in_force, parents_of
 from eics.transformer.next_token import answer_logits, answer_only, likeliest_tokens
 
 
@@ -79,6 +79,34 @@ class ForwardState:
                 writes[heads.index(head)] += change
         return writes
 
+    def at_answer(self) -> "ForwardState":
+        """The same pass seen at each prompt's answer position alone: prompts of one token, without rotations."""
+        rows = torch.arange(len(self.answer), device=self.answer.device)
+
+        def pick(tensor: Tensor) -> Tensor:
+            return tensor[rows, self.answer].unsqueeze(1)
+
+        stores = (self.attention_reads, self.mlp_reads, self.z, self.summed, self.mlp_writes)
+        reads, mlp_reads, z, summed, mlp_writes = ({i: pick(t) for i, t in store.items()} for store in stores)
+        heads = {layer: {h: pick(change) for h, change in own.items()} for layer, own in self.applied.heads.items()}
+        return ForwardState(
+            self.model,
+            torch.ones_like(self.lengths),
+            torch.zeros_like(self.answer),
+            longest=1,
+            padded=False,
+            input=None if self.input is None else pick(self.input),
+            attention_reads=reads,
+            mlp_reads=mlp_reads,
+            z=z,
+            summed=summed,
+            mlp_writes=mlp_writes,
+            final_read=None if self.final_read is None else pick(self.final_read),
+            final=None if self.final is None else pick(self.final),
+            logits=self.logits,
+            applied=Applied(heads, self.applied.records),
+        )
+
     @property
     def valid(self) -> Tensor:
         """True on a prompt's own positions, False on padding: (B, T)."""
@@ -105,8 +133,8 @@ def run(
     """Runs the model once on a batch of token lists and records what the circuit's nodes need (None: everything).
 
     `likeliest` is how many of the likeliest next tokens to keep. `embeddings`, (B, T, d), replace what enters block 0.
-    `nodes` are further nodes to record. `interventions`, a list for each prompt, change what nodes write. The model's
-    weights are those of this moment (`Model.refresh`).
+    `nodes` are further nodes to record. `interventions`, a list for each prompt, change what nodes write or read. The
+    model's weights are those of this moment (`Model.refresh`).
     """
     _read_weights(model)
     sizes = [len(tokens) for tokens in prompts]
@@ -119,8 +147,9 @@ def run(
     attention_mask = torch.ones_like(ids)
     unembedding = answer_only(model.module, at) if logits or likeliest else nullcontext()
     keep = 0 if logits or likeliest else 1  # 0: all positions, of which `answer_only` leaves one
-    names = None if circuit is None and nodes is None else [*(circuit.order if circuit else ()), *(nodes or ())]
-    damaging = in_force(model, prompts, interventions, state.applied)
+    further = (*(nodes or ()), *parents_of(interventions))
+    names = None if circuit is None and nodes is None else [*(circuit.order if circuit else ()), *further]
+    damaging = in_force(model, prompts, interventions, state.applied, state.write)
     with (
         _injected(model, embeddings),
         damaging,

@@ -49,21 +49,23 @@ class TransformerRun:
     def linearize(self, linearization: str) -> LinearizedCircuit:
         """The circuit's activations and maps at the state that the pass left behind."""
         carrying = replace(self, circuit=self.circuit.carrying(linearization))
-        linearized = _Linearizer(carrying, frozen=linearization == "frozen").linearized(linearization)
+        linearized = Linearizer(carrying, frozen=linearization == "frozen").linearized(linearization)
         return replace(linearized, edges_left_out=len(self.circuit.edges) - len(carrying.circuit.edges))
 
     def writes(self) -> dict[str, Tensor]:
         """What each node of the circuit but the read-out wrote, (B, T, d), padding included."""
-        at = _Linearizer(self, frozen=False)
+        at = Linearizer(self, frozen=False)
         return {name: at.written(Node.parse(name)) for name in self.circuit.order if name != Kind.LOGITS}
 
     def reads(self) -> dict[str, Tensor]:
         """The residual streams that the circuit's nodes read, (B, T, d), by `eics.transformer.means.read_name`."""
-        at = _Linearizer(self, frozen=False)
+        at = Linearizer(self, frozen=False)
         return {read_name(name): at.read(Node.parse(name)) for name in self.circuit.inner}
 
 
-class _Linearizer:
+class Linearizer:
+    """Makes the stalks and entries of one circuit at one forward state; whatever several nodes share is made once."""
+
     def __init__(self, run: TransformerRun, frozen: bool) -> None:
         self.run, self.state, self.frozen = run, run.state, frozen
         self.spec = run.state.model.transformer
@@ -220,7 +222,7 @@ class _Linearizer:
             return self.head_constants(node.layer)[self._index(node)]
         operator = self.map(node, None)
         if isinstance(operator, MLPMap):
-            return operator.constant(self.biases(node), [bias for bias in self._upstream(node) if bias is not None])
+            return operator.constant(self.biases(node), self.upstream_biases(node))
         assert isinstance(operator, ReadoutMap)
         value = operator.function.unsqueeze(1)
         read = self.read(node) - self.biases(node)
@@ -234,7 +236,7 @@ class _Linearizer:
         """
         if layer not in self._head_constants:
             attention, node = self.attention(layer), Node.parse(f"a{layer}.h{self.heads[layer][0]}")
-            fixed, through = attention.constants(self.biases(node), [b for b in self._upstream(node) if b is not None])
+            fixed, through = attention.constants(self.biases(node), self.upstream_biases(node))
             seen = attention.activations.pattern @ (1.0 / attention.norm.scale)  # (H, B, T, 1)
             constants = torch.addcmul(fixed, seen, through)
             self._head_constants[layer] = constants if attention.post is None else constants * attention.post
@@ -244,8 +246,12 @@ class _Linearizer:
         """Sum of the attention output biases upstream of the node, (d,)."""
         return self._bias_sums[len(self._upstream(node))]
 
+    def upstream_biases(self, node: Node) -> list[Tensor]:
+        """The attention output biases upstream of the node, as far as there are any."""
+        return [bias for bias in self._upstream(node) if bias is not None]
+
     def _upstream(self, node: Node) -> list[Tensor | None]:
-        """The attention output biases upstream of the node, layer by layer."""
+        """The attention output biases upstream of the node, one for each layer."""
         layers = len(self.spec.blocks) if node.layer is None else node.layer
         if node.kind is Kind.MLP and not self.spec.blocks[layers].parallel:
             layers += 1

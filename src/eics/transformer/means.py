@@ -30,6 +30,12 @@ class Means:
     writes: dict[str, Tensor]
     reads: dict[str, Tensor]
 
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """All means, named `write:a3.h7` and `read:a3`."""
+        writes = {f"write:{name}": mean for name, mean in self.writes.items()}
+        return writes | {f"read:{name}": mean for name, mean in self.reads.items()}
+
     def check(self, circuit: Circuit, width: int) -> None:
         """Refuses means that lack a node of the circuit or have another width than the model."""
         needed = [(self.writes, node) for node in circuit.order if circuit.children[node]]
