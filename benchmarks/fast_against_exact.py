@@ -28,7 +28,7 @@ from eics.models.prompts import as_prompts
 from eics.scoring.batch import check, linearize, run_model
 from eics.scoring.emergence import emergence_spectra
 from eics.scoring.job import Job
-from eics.scoring.options import PRESETS, Options
+from eics.scoring.options import BOTH, PRESETS, Options
 from eics.studies.bench.circuits import random_circuit
 
 ALPHAS = (0.01, 1.0, 100.0)
@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=Path, help="JSON lines with a `prompt` each")
     parser.add_argument("--limit", type=int, default=100)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--preset", choices=PRESETS, help="only this one")
+    parser.add_argument("--preset", choices=BOTH, help="only this one")
     parser.add_argument("--linearization", choices=("jacobian", "frozen"), help="in place of the preset's own")
     given = parser.parse_args()
     if given.model is None:
@@ -159,7 +159,7 @@ def main() -> None:
         loaded = eics.load_model(given.model, device=given.device)
         cases = {given.model: (loaded, eics.load_circuit(given.circuit), prompts)}
     for name, case in cases.items():
-        for preset, options in PRESETS.items():
+        for preset, options in ((name, PRESETS[name]) for name in BOTH):
             if given.preset not in (None, preset):
                 continue
             chosen = options if given.linearization is None else options.with_(linearization=given.linearization)

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from eics.scoring.calibration.calibration import Calibration
     from eics.scoring.calibration.file import load_calibration, save_calibration
     from eics.scoring.calibration.fit import calibrate
-    from eics.scoring.options import PAPER, WELL_POSED, Options
+    from eics.scoring.options import CALIBRATED, PAPER, WELL_POSED, Options
     from eics.scoring.records import read_records, write_records
     from eics.scoring.result import Score, Scores
     from eics.studies.damage import damage
     from eics.studies.validation.run import validate
     from eics.transformer.adapt import adapt, load_model
-    from eics.transformer.interventions import Ablate, Noise, Patch, Steer
+    from eics.transformer.interventions import Ablate, Noise, Patch, PatchRead, Steer
 
 __version__ = "0.1.0"
 
@@ -54,12 +54,14 @@ _NAMES = {
     "Ablate": "transformer.interventions",
     "Noise": "transformer.interventions",
     "Patch": "transformer.interventions",
+    "PatchRead": "transformer.interventions",
     "Steer": "transformer.interventions",
     "score": "scoring.api",
     "Calibration": "scoring.calibration.calibration",
     "load_calibration": "scoring.calibration.file",
     "save_calibration": "scoring.calibration.file",
     "calibrate": "scoring.calibration.fit",
+    "CALIBRATED": "scoring.options",
     "PAPER": "scoring.options",
     "WELL_POSED": "scoring.options",
     "Options": "scoring.options",
@@ -89,6 +91,7 @@ _MODULES = {
 """Modules that users call by a shorter name: `eics.laplacian.project`."""
 
 __all__ = [
+    "CALIBRATED",
     "PAPER",
     "WELL_POSED",
     "Ablate",
@@ -104,6 +107,7 @@ __all__ = [
     "OptionError",
     "Options",
     "Patch",
+    "PatchRead",
     "Prompt",
     "RecordError",
     "Score",

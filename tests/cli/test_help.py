@@ -77,7 +77,7 @@ def test_damage_names_its_own_default_mode():
         for option in main.commands[name].params
         if option.name == "mode"
     }
-    assert modes == {"score": "[preset: exact]", "damage": "[default: fast]"}
+    assert modes == {"score": "[paper: exact, well-posed: exact, calibrated: fast]", "damage": "[default: fast]"}
 
 
 def test_headings_follow_names():

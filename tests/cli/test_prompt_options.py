@@ -169,7 +169,8 @@ def test_calibrate_reads_the_same_prompts_and_ablation_to_the_mean_takes_its_mea
     (tmp_path / "usual.csv").write_text("prompt\n" + "\n".join(TEXTS) + "\nnever read\n")
     usual = tmp_path / "usual.safetensors"
     calibrated = run("calibrate", "--model", "people-0", "--circuit", scored.circuit, "--prompts",
-                     tmp_path / "usual.csv", "--limit", 3, "--out", usual, "--mode", "limit")  # fmt: skip
+                     tmp_path / "usual.csv", "--limit", 3, "--out", usual, "--preset", "paper", "--mode",
+                     "limit")  # fmt: skip
     assert calibrated.exit_code == 0, calibrated.output
     assert "3 prompts" in calibrated.output
     result, [record] = scored("--prompt", TEXTS[0], "--calibration", usual, "--ablate", "m1=mean")

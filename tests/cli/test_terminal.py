@@ -93,10 +93,15 @@ def test_tables_fit_eighty_columns_and_break_between_edges(preset, monkeypatch):
     assert all(any(f"{term}:{percent(term.share)}" in line for line in lines) for term in terms[:3])
 
 
-def test_the_list_of_models_fits_too():
-    output = CliRunner().invoke(main, ["models", "list"]).output
-    described = [line for line in output.splitlines() if not line.startswith("  /")]  # a folder may be longer
-    assert max(map(len, described)) <= 80
+@pytest.mark.parametrize("width", [80, 120, 200])
+@pytest.mark.parametrize("command", [("models", "list"), ("models", "families"), ("circuit", "list")])
+def test_lists_fit_and_use_the_width(command, width, monkeypatch):
+    monkeypatch.setenv("EICS_CACHE", "/here")  # a path is never folded
+    output = CliRunner().invoke(main, list(command), env={"COLUMNS": str(width)}).output
+    longest = max(len(line.rstrip()) for line in output.splitlines())
+    assert longest <= width
+    folded = [line for line in output.splitlines() if line.startswith("   ") and line.strip()]
+    assert not folded or longest > 0.8 * width
 
 
 def test_a_terminal_of_no_width_gets_what_is_printed(monkeypatch, capsys):

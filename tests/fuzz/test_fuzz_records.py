@@ -159,7 +159,7 @@ def test_calibrations(folder, calibration, data):
     if loaded is not None:
         repr(loaded)
         outcome(lambda: loaded.sha256)
-        outcome(loaded.fit, eics.WELL_POSED, "m", SMALL.label(), None, None)
+        outcome(loaded.fit, eics.WELL_POSED, SMALL.label(), None, None)
         outcome(loaded.place, SCORES[0])
         for again in (".json", ".safetensors"):
             outcome(save_calibration, loaded, folder / f"again{again}")

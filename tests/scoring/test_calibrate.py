@@ -201,7 +201,7 @@ def test_a_file_gives_back_what_was_calibrated(tmp_path, suffix):
 
 def test_another_model_circuit_or_option_is_refused():
     model, circuit = tiny_model("llama"), Circuit(EDGES)
-    calibration = eics.calibrate(model, circuit, PROMPTS, alpha=0.3)
+    calibration = eics.calibrate(model, circuit, PROMPTS, preset="paper", alpha=0.3)
     assert eics.score(model, circuit, PROMPTS[0], calibration=calibration).alpha == 0.3
     assert len(repr(calibration)) < 120
     wrong = [
@@ -216,17 +216,20 @@ def test_another_model_circuit_or_option_is_refused():
             eics.score(model, circuit, PROMPTS[0], calibration=calibration, **change)
     with pytest.raises(OptionError, match=r"same circuit. The file has '6 nodes"):
         eics.score(model, Circuit([*EDGES[:1], "a0.h1->logits"]), PROMPTS[0], calibration=calibration)
-    other = type(model)(model.module, model.adapter, name="another")
-    with pytest.raises(OptionError, match=r"same model. The file has .*, this run 'another'"):
-        eics.score(other, circuit, PROMPTS[0], calibration=calibration)
+    renamed = type(model)(model.module, model.adapter, name="another")
+    assert eics.score(renamed, circuit, PROMPTS[0], calibration=calibration).alpha == 0.3  # its weights are the same
+    changed = tiny_module("llama")
+    changed.model.norm.weight.data.mul_(2.0)
+    with pytest.raises(OptionError, match=r"same model. The file has .*, this run .* with other weights"):
+        eics.score(eics.adapt(changed, name="another"), circuit, PROMPTS[0], calibration=calibration)
     with pytest.raises(OptionError, match=r"must be an eics.Calibration or the path"):
         eics.score(model, circuit, PROMPTS[0], calibration=3)
     with pytest.raises(OptionError, match="A calibration belongs to a model"):
         eics.score(eics.LinearCircuit({"x->y": [[1.0]]}, {"x": [1.0], "y": [1.0]}), calibration=calibration)
     with pytest.raises(OptionError, match=r"at least 2 prompts that can be scored. It has 1. Prompt 1 failed"):
-        eics.calibrate(model, circuit, [[1, 2, 3], [1, 2, 999]])
+        eics.calibrate(model, circuit, [[1, 2, 3], [1, 2, 999]], preset="paper")
     with pytest.raises(OptionError, match=r"a prompt that the model can run. It has none: token ids must be"):
-        eics.calibrate(model, circuit, [[999]])
+        eics.calibrate(model, circuit, [[999]], preset="paper")
 
 
 @pytest.fixture(scope="module")
@@ -270,7 +273,7 @@ def test_calibrate_then_score(folder, tmp_path):
     [
         (None, "No such file"),
         ("{broken", "must be a readable file of JSON"),
-        ("[1]", "must have format 'eics-calibration', version 2. Got format None"),
+        ("[1]", "must have format 'eics-calibration', version 3. Got format None"),
         ('{"format": "eics-calibration", "version": 9}', "version 9"),
         ('{"format": "eics-calibration", "version": 1}', "must have every field"),
     ],
@@ -288,7 +291,10 @@ def test_junk_and_missing_means_are_refused(folder, tmp_path):
     (tmp_path / "junk.safetensors").write_text("junk")
     assert command("score", folder, "--calibration", tmp_path / "junk.safetensors").exit_code == 2
     out = tmp_path / "c.json"
-    assert command("calibrate", folder, "--residual", "propagated", "--out", out, "--quiet").output == ""
+    assert (
+        command("calibrate", folder, "--preset", "paper", "--residual", "propagated", "--out", out, "--quiet").output
+        == ""
+    )
     document = json.loads(out.read_text())
     for change, says in (
         ({"means": {"writes": {}, "reads": {}}}, "vectors of one width"),

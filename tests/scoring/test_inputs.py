@@ -176,7 +176,7 @@ def test_every_function_takes_the_same_prompts(model, tmp_path):
     ):
         assert [score.dei for score in eics.score(model, circuit, prompts, mode="limit")] == [s.dei for s in expected]
     assert isinstance(eics.score(model, circuit, torch.tensor([1, 2, 3]), mode="limit"), eics.Score)
-    assert eics.calibrate(model, circuit, encoded, mode="limit").prompts == 2
+    assert eics.calibrate(model, circuit, encoded, preset="paper", mode="limit").prompts == 2
     for call in (
         lambda: eics.score(model, circuit, {"prompt": ["a"]}),
         lambda: eics.calibrate(model, circuit, {"a", "b"}),
@@ -186,7 +186,7 @@ def test_every_function_takes_the_same_prompts(model, tmp_path):
         with pytest.raises(eics.OptionError, match="The prompts must be"):
             call()
     with pytest.raises(eics.OptionError, match="at least 2 prompts"):
-        eics.calibrate(model, circuit, "a b c", mode="limit")  # one prompt, not five letters
+        eics.calibrate(model, circuit, "a b c", preset="paper", mode="limit")  # one prompt, not five letters
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import click
 from eics import __version__
 from eics.cli.bench import bench
 from eics.cli.boundary import Commands
-from eics.cli.calibrate import calibrate
+from eics.cli.calibrate import calibrate, calibration
 from eics.cli.circuit import circuit
 from eics.cli.damage import damage
 from eics.cli.discover import discover
@@ -34,5 +34,8 @@ def main() -> None:
     """
 
 
-for command in (bench, calibrate, circuit, damage, discover, export, models, report, score, toy, validate, track):
+_COMMANDS = (
+    bench, calibrate, calibration, circuit, damage, discover, export, models, report, score, toy, track, validate,
+)  # fmt: skip
+for command in _COMMANDS:
     main.add_command(command)

@@ -1,18 +1,20 @@
-"""`eics calibrate`."""
+"""`eics calibrate` and `eics calibration show`."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from eics.cli import options, output, prompt_options
-from eics.cli.help import Command
+from eics.cli.help import Command, Group
 from eics.scoring.numbers import number
 
 if TYPE_CHECKING:
     from eics.scoring.calibration.calibration import Calibration
 
+AT = ("answer", "all")
 _FEW = 50  # prompts; with fewer, percentiles are too coarse not to warn
 
 
@@ -20,8 +22,24 @@ _FEW = 50  # prompts; with fewer, percentiles are too coarse not to warn
 @options.model
 @options.circuit
 @prompt_options.prompt_files("The reference set")
-@click.option("--out", required=True, type=options.FILE, help="The calibration: .safetensors or .json.")
-@options.preset()
+@click.option("--out", required=True, type=options.FILE, help="A .safetensors file; or .json, without a sheaf.")
+@options.preset("calibrated", default="calibrated", text="Options to start from; calibrated also learns a sheaf.")
+@click.option(
+    "--group",
+    metavar="FIELD",
+    help="Field of the prompts that says what they belong to (subject, template, ...): a group is never split between "
+    "the part that teaches and the part that says what is usual.",
+)
+@click.option(
+    "--at",
+    type=click.Choice(AT),
+    default="answer",
+    show_default=True,
+    help="Where nodes are judged: at the answer position, or at all positions, pooled.",
+)
+@click.option(
+    "--keep-moments", is_flag=True, help="Keep what the fit summed up: about a megabyte for each node of the circuit."
+)
 @options.scoring()
 @options.tokens
 @options.answer
@@ -33,6 +51,9 @@ def calibrate(
     circuit: str,
     out: Path,
     preset: str,
+    group: str | None,
+    at: str,
+    keep_moments: bool,
     tokens: str | None,
     answer: int | None,
     batch_size: int,
@@ -40,16 +61,19 @@ def calibrate(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """Scores a reference set of prompts and keeps what later scores are compared with.
+    """Learns from a reference set of prompts what is usual, so that later scores can be compared with it.
 
-    Keeps alpha (as given, or chosen with --alpha auto), quantiles of the score and its components, and the means of
-    what the circuit's nodes write and read.
+    With the preset calibrated, which is the default, at least 100 prompts teach a sheaf: for each node, what it writes
+    given what the circuit gives it, and how much that varies. It also keeps alpha (as given, or chosen with --alpha
+    auto), quantiles of the score and its components, and the means of what the circuit's nodes write and read;
+    --terms sheaf leaves these out, and costs little more than a forward pass for each prompt. The other presets keep
+    these alone, from two prompts on.
 
     \b
     eics calibrate --model people-0 --circuit people --prompts people \\
-        --preset well-posed --mode fast --out usual.safetensors
+        --terms sheaf --out usual.safetensors
     eics score --model people-0 --circuit people --prompts people-withheld \\
-        --preset well-posed --mode fast --calibration usual.safetensors
+        --preset calibrated --terms sheaf --calibration usual.safetensors
     """
     chosen = options.chosen_options(preset, given)[preset]
     from eics.circuits.load import load_circuit
@@ -63,7 +87,7 @@ def calibrate(
         {"--prompts": prompt_options.input_files(given), "--circuit": circuit, "--model": model},
         overwrite=overwrite,
     )
-    listed, loaded_circuit = prompt_options.read(given), load_circuit(circuit)
+    (listed, groups), loaded_circuit = prompt_options.read_grouped(given, group), load_circuit(circuit)
     loaded = options.model_loader(given)(model)
     listed = prompt_options.in_chat(listed, loaded, given)
     failures: dict[str | int, str] = {}
@@ -73,24 +97,99 @@ def calibrate(
             loaded_circuit,
             listed,
             preset=chosen,
+            group=groups,
+            at=at,
+            keep_moments=keep_moments,
             answer=answer,
             tokens=options.token_ids(tokens),
             batch_size=batch_size,
             tick=tick,
             failures=failures,
         )
+        calibration = replace(calibration, group=group)
         save_calibration(calibration, out)
     if not quiet:
-        print_list(*_sentences(calibration, out, len(listed)))
+        show_nodes(calibration)
+        print_list(f"{out}: {_headline(calibration)}", *_sentences(calibration, len(listed)))
     output.exit_with_reasons(failures)
 
 
-def _sentences(calibration: "Calibration", out: Path, given: int) -> Iterator[str]:
+@click.group(cls=Group)
+def calibration() -> None:
+    """Looks at calibrations, which `eics calibrate` makes.
+
+    \b
+    eics calibration show usual.safetensors
+    """
+
+
+@calibration.command(cls=Command)
+@click.argument("file", type=options.FILE)
+@options.quiet
+def show(file: Path, quiet: bool) -> None:
+    """Says what is in a calibration: whose it is, what it was learned from, and how well each node is explained.
+
+    \b
+    eics calibration show usual.safetensors
+    """
+    from eics.cli.terminal import print_list
+    from eics.scoring.calibration.file import load_calibration
+
+    loaded = load_calibration(file)
+    if quiet:
+        return
+    show_nodes(loaded)
+    print_list(_headline(loaded), *_identity(loaded), *_sentences(loaded, loaded.prompts))
+
+
+def show_nodes(calibration: "Calibration") -> None:
+    """A table of the nodes of a learned sheaf; nothing without one."""
+    if calibration.learned is None:
+        return
+    from eics.cli.layout import Column, fitted
+    from eics.cli.terminal import console
+    from eics.scoring.calibration.summary import node_summaries
+
+    rows = node_summaries(calibration.learned)
+    columns = [
+        Column("node", [row.node for row in rows], text=True),
+        Column("r2", [number(row.r2) for row in rows]),
+        Column("notices", [number(row.notices) for row in rows]),
+        Column("not judged because", [row.reason or "" for row in rows], text=True, folds=True),
+    ]
+    if all(row.reason is None for row in rows):
+        columns.pop()
+    screen = console()
+    title = "r2: explained share of what the write varies by; notices: the smallest change noticed, in units of that"
+    screen.print(fitted(title, columns, screen.width))
+
+
+def _headline(calibration: "Calibration") -> str:
+    return f"{calibration.prompts} prompts on {calibration.model}, {calibration.circuit['name']}."
+
+
+def _identity(calibration: "Calibration") -> Iterator[str]:
+    yield f"Circuit {calibration.circuit['sha256'][:12]}, calibration {calibration.sha256[:12]}."
+    if calibration.fingerprint is not None:
+        yield f"Weights {calibration.fingerprint[:12]}."
+    used = ", ".join(f"{name} {value}" for name, value in calibration.options.items() if value is not None)
+    yield f"Options: {used}."
+    if calibration.learned is not None:
+        group = f"by {calibration.group}" if calibration.group else "by equal prompts"
+        yield f"Split {group}, seed {calibration.seed}."
+        if calibration.learned.moments is not None:
+            yield "Moments were kept: more prompts can be added."
+
+
+def _sentences(calibration: "Calibration", given: int) -> Iterator[str]:
     prompts, chosen = calibration.prompts, calibration.chosen
-    yield f"{out}: {prompts} prompts on {calibration.model}, {calibration.circuit['name']}."
-    if chosen is None:
+    if calibration.learned is not None:
+        from eics.scoring.calibration.summary import sheaf_sentences
+
+        yield from sheaf_sentences(calibration.learned)
+    if calibration.alpha is not None and chosen is None:
         yield f"alpha {number(calibration.alpha, trim=True)}, as given."
-    else:
+    elif chosen is not None:
         low, high = chosen.quartiles
         yield (
             f"alpha {number(calibration.alpha)}: macro EI per read-out dimension has a median of "
@@ -101,5 +200,5 @@ def _sentences(calibration: "Calibration", out: Path, given: int) -> Iterator[st
         yield f"{name}: median {median}, quartiles {lower} to {upper}."
     if prompts < given:
         yield f"{given - prompts} prompts could not be scored and are left out."
-    if prompts < _FEW:
+    if prompts < _FEW and calibration.learned is None:
         yield f"With {prompts} prompts a percentile is coarse: one step is {number(100 / prompts)}."

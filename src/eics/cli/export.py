@@ -34,7 +34,7 @@ def choose_record(path: Path, prompt_id: str | None, preset: str | None = None) 
     which = "one record" if prompt_id is None else f"a record of prompt {prompt_id!r}"
     if not records:
         raise RecordError(f"The file {str(path)!r} must have at least {which}. It has none.")
-    scored = [score for score in records if score.eics is not None]
+    scored = [score for score in records if not score.failed]
     if not scored:
         raise RecordError(f"A record must have been scored. Prompt {records[0].id} failed: {records[0].reason}")
     matching = [score for score in scored if preset in (None, nearest_preset(_configuration(score)))]

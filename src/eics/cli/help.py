@@ -18,12 +18,13 @@ GROUPS: dict[str, str] = {
     "Input": "circuit circuits prompt prompts data task tasks reference references column chat system no-sort limit "
     "shuffle shuffle-seed answer record prompt-id rows label match generate drop-function-words matched group "
     "dev-share ensemble top-edges share min-score signed no-prune only-kept",
-    "Interventions": "noise ablate patch steer kind strengths nodes off-circuit at vector interventions damage-seed",
+    "Interventions": "noise ablate patch patch-read steer kind strengths nodes off-circuit at vector interventions "
+    "damage-seed",
     "Score": "preset alpha target residual parts metric emergence positions readout tokens linearization calibration "
-    "curve laplacian details against-random",
+    "level terms curve laplacian details against-random allow-changed-weights",
     "How it is computed": "mode factorization seed node-probes macro-probes steps top-k memory batch-size method "
     "select edges ablation shares resamples coverage family-prompts perturbed controls all-eics seeds noisy-edge "
-    "batch repeats seconds straightforward growth",
+    "batch repeats seconds straightforward growth keep-moments",
     "Model": "model shape dtype device trust-remote-code",
     "Output": "out to picture report resume overwrite markdown json all-scores max-edges title",
     "Display": "quiet verbose debug help version",

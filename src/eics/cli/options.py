@@ -12,7 +12,7 @@ from eics.errors import OptionError
 from eics.linalg.memory import MEMORY_MB
 from eics.models.device import DTYPES
 from eics.scoring.numbers import number
-from eics.scoring.options import CHOICES, PAPER, PRESETS, Options, resolve
+from eics.scoring.options import BOTH, CHOICES, PAPER, PRESETS, Options, resolve
 
 if TYPE_CHECKING:
     from eics.models.base import Model
@@ -64,7 +64,7 @@ quiet = combine(
 
 def preset(*further: str, default: str | None = "paper", text: str = "Options to start from.") -> Decorator:
     """`--preset`: the name of a preset, or one of `further`."""
-    return click.option("--preset", type=click.Choice([*PRESETS, *further]), default=default, help=text)
+    return click.option("--preset", type=click.Choice([*BOTH, *further]), default=default, help=text)
 
 
 def memory(default: float) -> Decorator:
@@ -127,12 +127,13 @@ _CHOICES_HELP = {
     "mode": "How EI is computed. exact: by factorization. lanczos: stochastic Lanczos quadrature. fast: from moments "
     "of the spectra, at about the cost of limit. limit: the limit of small alpha, for ranking.",
     "linearization": "jacobian: the true Jacobian. frozen: norms, attention patterns and gates held fixed.",
-    "residual": "C_sh per edge (equation 2), joint per node, or propagated to the sinks.",
+    "residual": "C_sh per edge (equation 2), joint per node, propagated to the sinks, or calibrated per node.",
     "parts": "What dEI subtracts: the EI of every node, or of every edge into a sink.",
     "metric": "euclidean: plain norms. relative: each stalk in its own units, position by position.",
     "emergence": "difference (equation 3, clipped at 0) or intensive (nats per channel, not clipped).",
     "positions": "Token positions that count; no_sink starts at the second token.",
     "readout": "What the logits node holds: output of the final norm, all centred logits, or those of --tokens.",
+    "terms": "all, or the sheaf term alone, which costs little more than a forward pass.",
     "factorization": "For mode exact: svd (every alpha at once), cholesky (one alpha), or auto, whichever fits.",
 }
 _NUMBERS_HELP = {
@@ -190,5 +191,5 @@ def chosen_options(preset: str, given: dict[str, Any]) -> dict[str, Options]:
     Values in `given` that are no options of scoring are left alone.
     """
     chosen = {name: given[name] for name in PAPER if given.get(name) is not None}
-    names = list(PRESETS) if preset == "both" else [preset]
+    names = list(BOTH) if preset == "both" else [preset]
     return {name: resolve(name, chosen) for name in names}

@@ -58,6 +58,17 @@ def read(given: dict[str, Any], texts: Sequence[str] = ()) -> "list[Prompt]":
     return as_prompts(list(texts))
 
 
+def read_grouped(given: dict[str, Any], group: str | None) -> "tuple[list[Prompt], list[str] | None]":
+    """The prompts of the files, and the value of the field `group` of each, if one is named."""
+    if group is None:
+        return read(given), None
+    from eics.models.prompt_files import read_grouped as read_items
+
+    paths, how = _taken(given)
+    items = read_items(paths, group, **how)
+    return [item.prompt for item in items], [item.group for item in items]
+
+
 def read_labelled(given: dict[str, Any]) -> "list[Labelled]":
     """The labelled prompts of the files."""
     from eics.studies.validation.data import read_labelled_files

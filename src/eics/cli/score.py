@@ -8,7 +8,7 @@ import click
 
 from eics.cli import options, output, prompt_options
 from eics.cli.help import Command
-from eics.cli.interventions import check_interventions, has_interventions, intervening, interventions
+from eics.cli.interventions import bound, has_interventions, intervening, interventions
 from eics.errors import CircuitError, OptionError
 
 if TYPE_CHECKING:
@@ -35,13 +35,26 @@ _FEW = 3  # prompts whose reasons are worth a line each
 @prompt_options.prompt_files(required=False)
 @prompt_options.no_sort
 @intervening
-@options.preset("both", text="Options to start from; 'both' gives two records per prompt from one forward pass.")
+@options.preset(
+    "calibrated",
+    "both",
+    text="Options to start from. calibrated: against what is usual, from --calibration. both: two records per prompt, "
+    "paper and well-posed, from one forward pass.",
+)
 @options.scoring()
 @click.option(
     "--calibration",
     type=options.FILE,
     help="From `eics calibrate`, for the same model, circuit and options: provides alpha, percentiles and the means "
-    "off the circuit for --residual propagated.",
+    "off the circuit for --residual propagated, and what is usual for --preset calibrated.",
+)
+@click.option(
+    "--allow-changed-weights", is_flag=True, help="Go on if the model's weights have changed since the calibration."
+)
+@click.option(
+    "--level",
+    type=float,
+    help="With --preset calibrated: the probability that a usual prompt has any suspect.  [default: 0.05]",
 )
 @options.tokens
 @options.answer
@@ -195,13 +208,15 @@ def _on_model(runs: "dict[str, Options]", given: dict[str, Any], out: Path | Non
     calibration = None if given["calibration"] is None else load_calibration(given["calibration"])
     if calibration is not None:
         calibration.check_alpha(given["alpha"])
-        setup = (given["model"], circuit.label(), given["answer"], tokens)
+        setup = (circuit.label(), given["answer"], tokens)
         runs = {name: calibration.fit(chosen, *setup) for name, chosen in runs.items()}
     means = None if calibration is None else calibration.means
     changes = interventions(given, means)
     model = options.model_loader(given)(given["model"])
     model.check_circuit(circuit)
-    check_interventions(changes, model)
+    if calibration is not None:
+        calibration.check_model(model, allow_changed_weights=given["allow_changed_weights"])
+    changes = bound(changes, model, circuit)
     prompts = prompt_options.in_chat(prompts, model, given)
     sha256 = None if calibration is None else calibration.sha256
     further = {"details": given["details"], "against_random": given["against_random"] or 0}
@@ -265,6 +280,7 @@ def _score_missing(
         tokens=asked.tokens,
         **how,
         means=None if calibration is None else calibration.means,
+        judge=None if calibration is None else calibration.judge,
     )
     with track("prompts", len(todo), quiet=quiet) as tick:
         for prompt, raw in zip(todo, scored, strict=True):
@@ -289,7 +305,14 @@ def _together(scored: "dict[str, Scores]") -> "Scores":
 
 
 def _show(scored: "dict[str, Scores]", as_json: bool) -> None:
-    from eics.cli.score_table import edge_bars, prediction_sentences, reasons, score_table, warning_sentences
+    from eics.cli.score_table import (
+        edge_bars,
+        node_table,
+        prediction_sentences,
+        reasons,
+        score_table,
+        warning_sentences,
+    )
     from eics.cli.terminal import console, print_list, say
     from eics.cli.verbosity import is_verbose
     from eics.scoring.records import to_line
@@ -299,13 +322,26 @@ def _show(scored: "dict[str, Scores]", as_json: bool) -> None:
             say(to_line(record))
         return
     screen = console()
-    for name, scores in scored.items():
+    for place, (name, scores) in enumerate(scored.items()):
+        if place:
+            screen.print()
         screen.print(score_table(scores, f"EICS, preset {name}"))
-        if len(scores) == 1 and (bars := edge_bars(scores[0])) is not None:
-            screen.print(bars)
+        if len(scores) == 1:
+            for table in (node_table(scores[0]), edge_bars(scores[0])):
+                if table is not None:
+                    screen.print(table)
         print_list(
+            *(_verdicts(scores) if len(scores) <= _FEW else []),
             *(prediction_sentences(scores[0]) if len(scores) == 1 else []),
             *scores.summary(),
             *(reasons(scores) if len(scores) <= _FEW or is_verbose() else []),
             *warning_sentences(scores, full=is_verbose()),
         )
+
+
+def _verdicts(scores: "Scores") -> list[str]:
+    """What each record says compared with what is usual; its id goes first if there are several."""
+    from eics.scoring.verdict import verdict
+
+    said = [(score.id, sentence) for score in scores if (sentence := verdict(score)) is not None]
+    return [sentence if len(scores) == 1 else f"{id}: {sentence}" for id, sentence in said]

@@ -15,6 +15,7 @@ _WORST = 3  # edges or nodes named in a row
 _BARS = 8  # edges of a single prompt
 _BAR = 24  # columns of the longest bar
 _NAMED = 4  # prompts named before "and N more"
+_ABSENT = "-"
 
 
 def score_table(scores: Sequence[Score], title: str, width: int | None = None) -> "Table":
@@ -26,24 +27,57 @@ def score_table(scores: Sequence[Score], title: str, width: int | None = None) -
     if len(alphas) == 1:
         title += f", alpha {number(alphas[0], trim=True)}"
     by_node = any(score.nodes for score in scores)
+    judged = any(score.suspects is not None for score in scores)
 
     def cells(show: Callable[[Score], str]) -> list[str]:
         return [show(score) for score in scores]
 
+    def numbers(name: str) -> list[str]:
+        """A dash stands for what was not computed, if other prompts have it; a failed prompt's cell is empty."""
+        known = any(getattr(score, name) is not None for score in scores)
+        absent = _ABSENT if known else ""
+        return cells(
+            lambda score: with_error(getattr(score, name), score.error_of(name)) or absent * (not score.failed)
+        )
+
+    eics = numbers("eics")
     columns = [
-        Column("id", cells(lambda score: str(score.id)), text=True),
-        Column("EICS", cells(lambda score: with_error(score.eics, _error(score, "eics")))),
+        Column("id", cells(lambda score: str(score.id)), names=True),
+        *([Column("EICS", eics)] if any(eics) or all(score.failed for score in scores) else []),
         Column("%ile", cells(lambda score: number(score.percentile)), rank=1),
-        Column("C_sh", cells(lambda score: number(score.c_sh))),
-        Column("dEI (nats)", cells(lambda score: with_error(score.dei, score.stderr.get("dei"))), rank=4),
-        Column("dEI_norm", cells(lambda score: with_error(score.dei_norm, _error(score, "dei_norm"))), rank=5),
+        Column("C_ref" if judged else "C_sh", cells(lambda score: number(score.c_sh))),
+        *([Column("p", cells(lambda score: number(score.p_value)))] if judged else []),
+        Column("dEI (nats)", numbers("dei"), rank=4),
+        Column("dEI_norm", numbers("dei_norm"), rank=5),
         Column("alpha", cells(lambda score: number(score.alpha, trim=True)) if len(alphas) > 1 else [""] * len(scores),
                rank=2),
         Column("status", cells(lambda score: score.status), text=True),
         Column("next token", cells(_next_token), rank=3, text=True, least=16),
-        Column(f"worst {'nodes' if by_node else 'edges'} of C_sh", cells(_worst), folds=True),
+        *([Column("suspects", cells(_suspects), folds=True)] if judged else []),
+        Column(_worst_header(judged, by_node), cells(_worst), folds=True),
         Column("prompt", cells(lambda score: " ".join((score.prompt or "").split())), rank=6, text=True, least=24),
     ]  # fmt: skip
+    return fitted(title, columns, width or console().width)
+
+
+def _worst_header(judged: bool, by_node: bool) -> str:
+    return "most unusual (z)" if judged else f"worst {'nodes' if by_node else 'edges'}"
+
+
+def node_table(score: Score, width: int | None = None) -> "Table | None":
+    """The most unusual nodes of one prompt that was compared with what is usual, or None."""
+    if score.suspects is None:
+        return None
+    shown = [term for term in score.nodes if term.z is not None][:_BARS]
+    left = sum(term.z is not None for term in score.nodes) - len(shown)
+    columns = [
+        Column("node", [term.node for term in shown], text=True),
+        Column("z", [number(term.z) for term in shown]),
+        Column("p", [number(term.p) for term in shown]),
+        Column("r2", [number(term.r2) for term in shown], rank=1),
+        Column("share", [percent(term.share) for term in shown], rank=2),
+    ]
+    title = "Most unusual nodes, given what they read" + (f" ({left} more are not shown)" if left else "")
     return fitted(title, columns, width or console().width)
 
 
@@ -91,7 +125,7 @@ def reasons(scores: Sequence[Score]) -> list[str]:
     """Each reason that a scored record gives, once, after the prompts that it holds for."""
     prompts: dict[str, list[str]] = {}
     for score in scores:
-        if score.reason and score.status != "failed":
+        if score.reason and not score.failed:
             prompts.setdefault(score.reason, []).append(str(score.id))
     return [f"{', '.join(ids)}: {reason}" for reason, ids in prompts.items()]
 
@@ -104,11 +138,6 @@ def _which(scores: Sequence[Score], total: int) -> str:
     return f"{len(scores)} of {total} prompts ({names}{more})"
 
 
-def _error(score: Score, name: str) -> float | None:
-    """The standard error; none of a number that was clipped to 0, whose error is that of dEI."""
-    return None if score.status == "clipped" else score.stderr.get(name)
-
-
 def _next_token(score: Score) -> str:
     return _prediction(score, 0) if score.predictions else ""
 
@@ -119,9 +148,15 @@ def _prediction(score: Score, rank: int) -> str:
     return f"{text} {percent(predicted['probability'])}"
 
 
+def _suspects(score: Score) -> str:
+    return ", ".join(score.suspects[:_WORST]) if score.suspects else "none" if score.suspects is not None else ""
+
+
 def _worst(score: Score) -> str:
-    if score.status == "failed":
+    if score.failed:
         return str(score.reason)
+    if score.suspects is not None:
+        return ", ".join(f"{term}:{number(term.z)}" for term in score.nodes[:_WORST] if term.z is not None)
     if score.is_consistent:
         return "none: consistent to rounding"
     return ", ".join(f"{term}:{percent(term.share)}" for term in (score.nodes or score.edges)[:_WORST])

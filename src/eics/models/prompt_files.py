@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -44,6 +45,31 @@ def read_prompts(
     name and the line, as in `a.jsonl:3`.
     """
     return read_items(path, as_prompt, column=column, limit=limit, shuffle=shuffle, seed=seed)
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """A prompt with what it belongs to: its subject, its template, ..."""
+
+    prompt: Prompt
+    group: str
+
+    @property
+    def id(self) -> str | int:
+        """The prompt's."""
+        return self.prompt.id
+
+
+def read_grouped(path: str | Path | Sequence[str | Path], group: str, **how: Any) -> list[Grouped]:
+    """Prompts as `read_prompts` reads them, each with the value of its field `group`."""
+
+    def parse(item: Any, default_id: str | int, column: str | None) -> Grouped:
+        if not isinstance(item, dict) or item.get(group) is None:
+            fields = ", ".join(map(str, item)) if isinstance(item, dict) else "no fields"
+            raise PromptError(f"a prompt must have the field {group!r}, its group; this has {fields}")
+        return Grouped(as_prompt(item, default_id, column), str(item[group]))
+
+    return read_items(path, parse, **how)
 
 
 def read_items(

@@ -28,6 +28,7 @@ def score(
     batch_size: int = 8,
     interventions: Any = None,
     calibration: Any = None,
+    allow_changed_weights: bool = False,
     against_random: int = 0,
     details: bool = False,
     **options: Any,
@@ -41,7 +42,7 @@ def score(
         prompts: text, token ids (a list, or a 1-d tensor or array), an `eics.Prompt` or an object with `prompt` or
             `tokens` gives one result. A list, iterator, `Series` or array of those gives a list of results, and so
             does a tokenizer's output with a row per prompt. What could mean several things is refused.
-        preset: `eics.PAPER`, `eics.WELL_POSED`, their names, or any `Options`.
+        preset: `eics.PAPER`, `eics.WELL_POSED`, `eics.CALIBRATED`, their names, or any `Options`.
         ids: names for the prompts; numbers from 0 by default.
         answer: position of the answer, counted from the end if negative; the last token by default.
         tokens: token ids for `readout="tokens"`.
@@ -50,7 +51,8 @@ def score(
             dictionary from prompt ids to lists.
         calibration: an `eics.Calibration` of the same model, circuit and options, or its file. Its alpha is used,
             results get a `percentile`, and under `residual="propagated"` its means stand in for everything outside
-            the circuit.
+            the circuit. Under `residual="calibrated"` (`preset="calibrated"`) its learned sheaf says what is usual.
+        allow_changed_weights: whether to go on if the model's weights have changed since the calibration.
         against_random: how many random circuits of the same size to score on the same prompts, as many scores more;
             `diagnostics["against_random"]` says what they give.
         details: whether results get their `details`: shares by token position, the heads' attention patterns, and the
@@ -84,12 +86,13 @@ def score(
         return scores if model.batched else scores[0]
     check_kind(circuit)
     listed, single = single_or_many(prompts, ids)
-    adapted, means = adapt(model), None
+    adapted, means, judge = adapt(model), None, None
     if calibration is not None:
         calibration = as_calibration(calibration)
         calibration.check_alpha(options.get("alpha"))
-        chosen = calibration.fit(chosen, adapted.name, circuit.label(), answer, tokens)
-        means = calibration.means
+        chosen = calibration.fit(chosen, circuit.label(), answer, tokens)
+        calibration.check_model(adapted, allow_changed_weights=allow_changed_weights)
+        means, judge = calibration.means, calibration.judge
     rows = score_prompts(
         adapted,
         circuit,
@@ -100,6 +103,7 @@ def score(
         batch_size=batch_size,
         interventions=interventions,
         means=means,
+        judge=judge,
         against_random=against_random,
         details=details,
     )

@@ -8,8 +8,8 @@ from typing import Any
 
 from eics.models.prompts import token_texts, token_warnings
 from eics.scoring.alpha import Curve
-from eics.scoring.cautions import ratio_warnings
-from eics.scoring.computed import Computed, ConfigurationResult
+from eics.scoring.cautions import ratio_warnings, reference_warnings
+from eics.scoring.computed import Computed, ConfigurationResult, EmergenceTerm
 from eics.scoring.formula import discounted
 from eics.scoring.job import Job, TokenizedPrompt
 from eics.scoring.numbers import number
@@ -110,22 +110,23 @@ def _score(
         dtype = computed.used["dtype"]
         cause = f"{wrong[0]} is {numbers[wrong[0]]}: a map, an activation or alpha is too large for {dtype}"
         return failed(id, cause, **computed.used, **metadata)
-    status, reason = _status(numbers, options, _silent(batch, index))
+    status, reason = ("ok", None) if computed.term is None else _status(numbers, options, _silent(batch, index))
     return Score(
         id=id,
         status=status,
         reason=reason,
         **numbers,
-        ei_parts=dict(zip(computed.parts, batch["parts"][index], strict=True)),
-        edges=_edges(batch, index),
+        ei_parts=_parts(batch, index),
+        edges=_edges(batch, index) if computed.edges else (),
         nodes=_nodes(batch, index) if options.residual != "edge" else (),
-        norms={n: norm for n, norm in zip(computed.nodes, batch["norms"][index], strict=True) if math.isfinite(norm)},
-        node_positions={node: list(kept) for node, kept in computed.node_positions.items()},
-        stderr=_errors(batch, index) if computed.sampled else {},
-        diagnostics=_diagnostics(batch, index) | computed.laplacians[index],
+        norms=_norms(batch, index),
+        node_positions=computed.frame.node_positions,
+        stderr=_errors(batch, index),
+        diagnostics=_diagnostics(batch, index),
         predictions=_predictions(batch, index),
-        curve=None if computed.curve is None else _curve(computed.curve, index),
-        warnings=[*metadata.get("warnings", ()), *ratio_warnings(numbers)],
+        curve=None if computed.term is None or computed.term.curve is None else _curve(computed.term.curve, index),
+        warnings=[*metadata.get("warnings", ()), *ratio_warnings(numbers), *_unlike(batch, index)],
+        **_judgement(batch, index),
         **computed.used,
         **{name: value for name, value in metadata.items() if name != "warnings"},
         **of_the_pass,
@@ -134,7 +135,41 @@ def _score(
 
 def _silent(batch: _Batch, index: int) -> list[str]:
     """Nodes that write nothing: in the relative metric they have no unit."""
-    return [node for node, writes in zip(batch.computed.nodes, batch["writes"][index], strict=True) if not writes]
+    nodes = batch.computed.frame.nodes
+    return [node for node, writes in zip(nodes, batch["writes"][index], strict=True) if not writes]
+
+
+def _norms(batch: _Batch, index: int) -> dict[str, float]:
+    """||a_v|| of every node, as far as it is finite."""
+    columns = zip(batch.computed.frame.nodes, batch.get("norms", index) or (), strict=True)
+    return {node: norm for node, norm in columns if math.isfinite(norm)}
+
+
+def _parts(batch: _Batch, index: int) -> dict[str, float]:
+    """The EI of each part; none without an EI term."""
+    term = batch.computed.term
+    return {} if term is None else dict(zip(term.parts, batch["parts"][index], strict=True))
+
+
+def _judgement(batch: _Batch, index: int) -> dict[str, Any]:
+    """The fields of a result whose nodes were judged against what is usual."""
+    judged = batch.computed.judged
+    if judged is None:
+        return {}
+    columns = zip(judged.names, batch["z"][index], batch["suspect"][index], strict=True)
+    suspects = sorted(((z, node) for node, z, suspect in columns if suspect), reverse=True)
+    numbers = {"c_ref": batch["c_sh"][index]} | {name: batch[name][index] for name in ("p_value", "p_value_mean")}
+    return numbers | {"suspects": [node for _, node in suspects]}
+
+
+def _unlike(batch: _Batch, index: int) -> list[dict[str, str]]:
+    """Says so if a judged prompt is unlike the reference."""
+    judged = batch.computed.judged
+    if judged is None:
+        return []
+    return reference_warnings(
+        batch["length"][index], judged.lengths, batch["p_value_input"][index], batch["p_value_mean"][index]
+    )
 
 
 def _status(numbers: dict[str, Any], options: Options, silent: list[str]) -> tuple[str, str | None]:
@@ -158,13 +193,16 @@ def _status(numbers: dict[str, Any], options: Options, silent: list[str]) -> tup
 
 def _errors(batch: _Batch, index: int) -> dict[str, float]:
     """Standard errors of the estimated numbers; a part in closed form has none."""
+    term = batch.computed.term
+    if term is None or not term.spectra.sampled:
+        return {}
     estimated = [name for name in _ESTIMATED if f"{name} error" in batch.numbers]
     errors: dict[str, float] = {name: batch[f"{name} error"][index] for name in estimated}
     errors["eics"] = discounted(errors["dei_norm"], batch["c_sh"][index])
-    if not batch.computed.macro_sampled:
+    if not term.spectra.macro.sampled:
         del errors["ei_macro"]
-    by_part = dict(zip(batch.computed.parts, batch["parts error"][index], strict=True))
-    return errors | {f"ei_parts.{name}": by_part[name] for name in batch.computed.sampled_parts}
+    by_part = dict(zip(term.parts, batch["parts error"][index], strict=True))
+    return errors | {f"ei_parts.{name}": by_part[name] for name in term.sampled_parts}
 
 
 def _edges(batch: _Batch, index: int) -> EdgeTerms:
@@ -173,10 +211,20 @@ def _edges(batch: _Batch, index: int) -> EdgeTerms:
 
 
 def _nodes(batch: _Batch, index: int) -> tuple[NodeTerm, ...]:
-    """Largest share first."""
+    """Largest share first; judged nodes, most unusual first."""
+    judged = batch.computed.judged
     columns = zip(batch.computed.sheaf_names, batch["node residual"][index], batch["node share"][index], strict=True)
     terms = [NodeTerm(str(node), residual, share) for node, residual, share in columns]
-    return tuple(sorted(terms, key=attrgetter("share"), reverse=True))
+    if judged is None:
+        return tuple(sorted(terms, key=attrgetter("share"), reverse=True))
+    numbers = zip(terms, batch["z"][index], batch["p"][index], judged.r2, strict=True)
+    terms = [replace(term, z=_finite(z), p=_finite(p), r2=r2) for term, z, p, r2 in numbers]
+    terms = [replace(term, reason=judged.reasons.get(term.node)) for term in terms]
+    return tuple(sorted(terms, key=lambda term: -math.inf if term.z is None else term.z, reverse=True))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _predictions(batch: _Batch, index: int) -> list[dict[str, Any]]:
@@ -189,28 +237,40 @@ def _predictions(batch: _Batch, index: int) -> list[dict[str, Any]]:
 
 
 def _diagnostics(batch: _Batch, index: int) -> dict[str, Any]:
-    computed, by_part = batch.computed, batch["parts"][index]
+    computed, frame = batch.computed, batch.computed.frame
     diagnostics: dict[str, Any] = {
-        "dei": batch["dei"][index],
+        "dei": batch.get("dei", index),
         "length": batch.get("length", index),
         "share_position_0": batch.get("first", index),
-        "share_top_edge": max(batch["share"][index]),
-        "share_largest_part": max(by_part) / sum(by_part) if sum(by_part) > 0 else None,
-        "edges_left_out": computed.edges_left_out,
-        "ei_methods": {"macro": computed.macro_method, "parts": dict(computed.methods)},
+        "share_top_edge": max(batch["share"][index]) if computed.edges else None,
+        "edges_left_out": frame.edges_left_out,
     }
+    if computed.term is not None:
+        diagnostics |= _of_the_term(batch, index, computed.term)
     if computed.products is not None:
         diagnostics["products"] = computed.products
+    if computed.judged is not None:
+        diagnostics |= {"p_value_input": batch["p_value_input"][index], "reference_prompts": computed.judged.prompts}
+    return diagnostics | (frame.laplacians[index] if frame.laplacians is not None else {})
+
+
+def _of_the_term(batch: _Batch, index: int, term: EmergenceTerm) -> dict[str, Any]:
+    """What the diagnostics say of the EI term."""
+    by_part, chosen = batch["parts"][index], term.calibration
+    entries: dict[str, Any] = {
+        "share_largest_part": max(by_part) / sum(by_part) if sum(by_part) > 0 else None,
+        "ei_methods": term.methods,
+    }
     if "macro lower" in batch.numbers:
-        diagnostics["ei_bounds"] = _bounds(batch, index)
-    if computed.calibration is not None:
-        diagnostics["alpha_calibration"] = {
-            "target": computed.calibration.target,
-            "median": computed.calibration.median,
-            "quartiles": list(computed.calibration.quartiles),
-            "prompts": computed.calibration.prompts,
+        entries["ei_bounds"] = _bounds(batch, index)
+    if chosen is not None:
+        entries["alpha_calibration"] = {
+            "target": chosen.target,
+            "median": chosen.median,
+            "quartiles": list(chosen.quartiles),
+            "prompts": chosen.prompts,
         }
-    return diagnostics
+    return entries
 
 
 def _bounds(batch: _Batch, index: int) -> dict[str, Any]:
@@ -218,7 +278,8 @@ def _bounds(batch: _Batch, index: int) -> dict[str, Any]:
     low, high = batch["macro lower"][index], batch["macro upper"][index]
     bounds = ("parts lower", "parts upper")  # if all parts are exact, each is its own bounds
     lower, upper = (batch[name if name in batch.numbers else "parts"][index] for name in bounds)
-    parts = {name: [least, most] for name, least, most in zip(batch.computed.parts, lower, upper, strict=True)}
+    names = () if batch.computed.term is None else batch.computed.term.parts
+    parts = {name: [least, most] for name, least, most in zip(names, lower, upper, strict=True)}
     return {"macro": [low, high], "parts": parts, "dei": [low - sum(upper), high - sum(lower)]}
 
 

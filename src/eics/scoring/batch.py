@@ -31,27 +31,29 @@ from eics.linalg.memory import memory_limit
 from eics.linalg.precision import products
 from eics.linearized.circuit import LinearizedCircuit
 from eics.linearized.explicit import LinearCircuit
+from eics.linearized.sweep import Engine
 from eics.models.base import Model
 from eics.models.prompts import Prompt, tokenize
 from eics.scoring.against_random import compared, random_circuits
 from eics.scoring.alpha import AlphaCalibration, calibrate_alpha, dei_curve
 from eics.scoring.assemble import assemble, scores_of
 from eics.scoring.batching import batch_indices, in_input_order
+from eics.scoring.calibration.sheaf.judge import Judge, Judged
 from eics.scoring.checks import (
     check_answer,
     check_flag,
     check_ids,
+    check_judge,
     check_readout,
     check_whole,
     interventions_by_prompt,
     keeps_positions,
     refusals,
 )
-from eics.scoring.computed import Computed, ConfigurationResult
+from eics.scoring.computed import Computed, ConfigurationResult, EmergenceTerm, Frame
 from eics.scoring.cuda_graphs import graph_cache
 from eics.scoring.details import details_of
 from eics.scoring.emergence import emergence_spectra, macro_spectrum
-from eics.scoring.formula import discounted
 from eics.scoring.job import ExtraDiagnostics, Job, TokenizedPrompt
 from eics.scoring.nonfinite import zero_nonfinite_rows
 from eics.scoring.options import Options
@@ -79,6 +81,7 @@ def score_prompts(
     interventions: Any = None,
     extra_diagnostics: ExtraDiagnostics | None = None,
     means: Means | None = None,
+    judge: Judge | None = None,
     against_random: int = 0,
     details: bool = False,
     sort: bool = True,
@@ -87,9 +90,9 @@ def score_prompts(
 
     A prompt that cannot be scored gives failed results that say why; the others are scored. `interventions` apply to
     all prompts, or come by prompt id. Under the residual `propagated`, `means` stand in for everything outside the
-    circuit. The diagnostics say what `against_random` random circuits of the same size give, each scored in a pass of
-    its own; `details` fills the records' field of that name (`details.py`). With `sort`, prompts of
-    similar length share a pass.
+    circuit; under `calibrated`, `judge` knows what is usual. The diagnostics say what `against_random` random circuits
+    of the same size give, each scored in a pass of its own; `details` fills the records' field of that name
+    (`details.py`). With `sort`, prompts of similar length share a pass.
     """
     model.check_circuit(circuit)
     if means is not None:
@@ -98,15 +101,17 @@ def score_prompts(
     if others and means is not None and any(options.residual == "propagated" for options in configurations):
         raise OptionError.of("against_random", "0 with a calibration's means: random circuits have none", len(others))
     batch_size = check_whole("batch_size", batch_size, least=1)
+    check_judge(judge, configurations, circuit)
     job = Job(
         model=model,
         circuit=circuit,
         configurations=tuple(configurations),
         answer=None if answer is None else check_whole("answer", answer),
         tokens=check_readout(model, configurations, tokens),
-        interventions=interventions_by_prompt(model, prompts, interventions),
+        interventions=interventions_by_prompt(model, circuit, prompts, interventions),
         extra_diagnostics=extra_diagnostics,
         means=means,
+        judge=judge,
         refusals=refusals(circuit, configurations),
         details=check_flag("details", details),
         against_random=len(others),
@@ -172,8 +177,12 @@ def _linearize_and_compute(
             continue
         try:
             with _settings(job.model, options):
+                judged = judge_nodes(job, state, options)  # line 5, against what is usual
+                if judged is not None and options.terms == "sheaf" and not (job.extra_diagnostics or job.details):
+                    results.append(ConfigurationResult(judged_alone(job, state, options, judged)))
+                    continue
                 linearized = linearize(job, state, options)  # line 4
-                computed, extra = compute(linearized, options, calibration, state.likeliest), None  # lines 5 to 7
+                computed, extra = compute(linearized, options, calibration, state.likeliest, judged), None  # 5 to 7
                 if job.extra_diagnostics is not None:
                     extra = job.extra_diagnostics(state, [item.prompt for item in items], linearized, options)
                 details = details_of(state, linearized, options) if job.details else None
@@ -251,33 +260,49 @@ def compute(
     options: Options,
     calibration: AlphaCalibration | None = None,
     likeliest: tuple[Tensor, Tensor] | None = None,
+    judged: Judged | None = None,
 ) -> Computed:
     """Lines 5 to 7: every number of the results, still on the device.
 
     `alpha="auto"` is calibrated on these prompts unless a calibration on a larger set is given. `likeliest` has the
-    model's predictions, which are copied to the host with the rest.
+    model's predictions, which are copied to the host with the rest. If nodes were `judged` against what is usual, that
+    is line 5, and edges are measured as the metric says.
     """
     linearized = linearized.restrict(options.positions)
     engine = linearized.engine()
-    sheaf, by_edge = sheaf_terms(engine, residual=options.residual, metric=options.metric)  # line 5
-    spectra = emergence_spectra(engine, options)  # line 6
+    residual = options.residual if judged is None else "edge"
+    sheaf, by_edge = sheaf_terms(engine, residual=residual, metric=options.metric)  # line 5
+    if judged is not None:
+        sheaf = judged.sheaf
+    term = None if options.terms == "sheaf" else emergence_term(engine, options, calibration)  # line 6
+    frame = Frame.of(linearized, options)
+    return Computed(frame, options, sheaf=sheaf, by_edge=by_edge, term=term, judged=judged, likeliest=likeliest)
+
+
+def emergence_term(engine: Engine, options: Options, calibration: AlphaCalibration | None) -> EmergenceTerm:
+    """Line 6: dEI_norm, or its intensive form, at the alpha to use."""
+    spectra = emergence_spectra(engine, options)
     if options.alpha == "auto" and calibration is None:
         calibration = calibrate_alpha(spectra.macro_per_dimension, options.target)
     alpha = calibration.alpha if calibration else float(options.alpha)
-    emergence = spectra.at(alpha, options.emergence)
-    return Computed(
-        linearized,
-        options,
-        sheaf=sheaf,
-        by_edge=by_edge,
-        spectra=spectra,
-        emergence=emergence,
-        eics=discounted(emergence.term.value, sheaf.c_sh),  # line 7
-        alpha=alpha,
-        calibration=calibration,
-        curve=dei_curve(spectra) if options.curve else None,
-        likeliest=likeliest,
-    )
+    curve = dei_curve(spectra) if options.curve else None
+    return EmergenceTerm(spectra, spectra.at(alpha, options.emergence), alpha, calibration, curve)
+
+
+def judge_nodes(job: Job, state: ForwardState, options: Options) -> Judged | None:
+    """Line 5 under `calibrated`: the nodes' writes against what is usual for what the circuit gave them."""
+    if options.residual != "calibrated":
+        return None
+    assert job.judge is not None
+    tokens = job.tokens if options.readout == "tokens" else None
+    return job.judge.judge(TransformerRun(state, job.circuit, options.readout, tokens), options.level)
+
+
+def judged_alone(job: Job, state: ForwardState, options: Options, judged: Judged) -> Computed:
+    """The results of a batch whose nodes were judged and of which nothing else was asked: no map is made."""
+    frame = Frame(job.circuit, job.model.dtype, {"length": state.lengths})
+    likeliest = state.likeliest
+    return Computed(frame, options, sheaf=judged.sheaf, by_edge=None, term=None, judged=judged, likeliest=likeliest)
 
 
 @contextmanager

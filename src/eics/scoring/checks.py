@@ -10,6 +10,7 @@ from eics.errors import CircuitError, OptionError, PromptError
 from eics.models.base import Model
 from eics.models.prompt_values import token_ids
 from eics.models.prompts import Prompt, checked_ids
+from eics.scoring.calibration.sheaf.judge import Judge
 from eics.scoring.options import Options
 from eics.transformer.interventions import Intervention, as_interventions
 from eics.transformer.interventions.donors import bind
@@ -17,7 +18,7 @@ from eics.transformer.interventions.donors import bind
 Interventions = dict[str | int, tuple[Intervention, ...]]
 
 
-def interventions_by_prompt(model: Model, prompts: Sequence[Prompt], given: Any) -> Interventions:
+def interventions_by_prompt(model: Model, circuit: Circuit, prompts: Sequence[Prompt], given: Any) -> Interventions:
     """The interventions on each prompt, by its id; `given` is one list for all prompts, or a list for each id."""
     if given is None:
         return {}
@@ -26,8 +27,8 @@ def interventions_by_prompt(model: Model, prompts: Sequence[Prompt], given: Any)
         unknown = [id for id in given if id not in ids]
         if unknown:
             raise OptionError.of("interventions", "a list, or a dictionary by the prompts' ids", unknown[0])
-        return {id: bind(model, as_interventions(interventions)) for id, interventions in given.items()}
-    bound = bind(model, as_interventions(given))
+        return {id: bind(model, circuit, as_interventions(interventions)) for id, interventions in given.items()}
+    bound = bind(model, circuit, as_interventions(given))
     return {prompt.id: bound for prompt in prompts}
 
 
@@ -66,6 +67,19 @@ def check_answer(answer: int | None, length: int) -> None:
     """The answer position lies in the prompt."""
     if answer is not None and not -length <= answer < length:
         raise PromptError(f"the answer position must lie in the prompt's {length} tokens; it is {answer}")
+
+
+def check_judge(judge: Judge | None, configurations: Sequence[Options], circuit: Circuit) -> None:
+    """A calibrated residual needs a sheaf that was learned on this circuit, from enough prompts for the level."""
+    for options in configurations:
+        if options.residual != "calibrated":
+            continue
+        if judge is None:
+            raise OptionError(
+                "residual 'calibrated' needs a calibration with a learned sheaf: make one with `eics calibrate` "
+                "(eics.calibrate), and give it as --calibration (calibration=)."
+            )
+        judge.check(circuit, options.level)
 
 
 def keeps_positions(circuit: Circuit, length: int, configurations: Sequence[Options]) -> bool:

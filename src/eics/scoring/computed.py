@@ -7,16 +7,74 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eics.circuits.graph import Edge
+from eics.circuits.graph import Circuit, Edge
 from eics.linalg import precision
 from eics.linalg.host_device import Packed
 from eics.linalg.spectrum import Estimate
 from eics.linearized.circuit import LinearizedCircuit
 from eics.scoring.alpha import AlphaCalibration, Curve
+from eics.scoring.calibration.sheaf.judge import Judged
 from eics.scoring.emergence import Emergence, EmergenceSpectra
+from eics.scoring.formula import discounted
 from eics.scoring.laplacian import laplacian_spectrum, project
 from eics.scoring.options import RECORDED, Options
 from eics.scoring.sheaf import SheafTerm
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What the results of a batch share, whatever was computed: circuit, precision, and numbers of its stalks."""
+
+    circuit: Circuit
+    dtype: torch.dtype
+    tensors: dict[str, Tensor | None]
+    nodes: tuple[str, ...] = ()
+    edges_left_out: int = 0
+    laplacians: Sequence[dict[str, Any]] | None = None
+
+    @classmethod
+    def of(cls, linearized: LinearizedCircuit, options: Options) -> "Frame":
+        """Of a linearized circuit."""
+        return cls(
+            linearized.circuit,
+            linearized.dtype,
+            _stalk_tensors(linearized, linearized.batch),
+            tuple(linearized.stalks),
+            linearized.edges_left_out,
+            _laplacians(linearized) if options.laplacian else None,
+        )
+
+    @property
+    def node_positions(self) -> dict[str, list[int]]:
+        """The token positions to which the circuit restricts nodes."""
+        return {node: list(kept) for node, kept in self.circuit.positions.items()}
+
+
+@dataclass(frozen=True)
+class EmergenceTerm:
+    """The emergence term: its spectra, its values at the alpha that was used, and how that was chosen."""
+
+    spectra: EmergenceSpectra
+    emergence: Emergence
+    alpha: float
+    calibration: AlphaCalibration | None
+    curve: Curve | None
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts."""
+        return tuple(self.spectra.parts)
+
+    @property
+    def sampled_parts(self) -> list[str]:
+        """The parts whose EI has a standard error."""
+        return [name for name, spectrum in self.spectra.parts.items() if spectrum.sampled]
+
+    @property
+    def methods(self) -> dict[str, Any]:
+        """How EI was computed for the macro map and for each part."""
+        parts = {name: spectrum.method for name, spectrum in self.spectra.parts.items()}
+        return {"macro": self.spectra.macro.method, "parts": parts}
 
 
 class Computed:
@@ -27,40 +85,33 @@ class Computed:
 
     def __init__(
         self,
-        linearized: LinearizedCircuit,
+        frame: Frame,
         options: Options,
         *,
         sheaf: SheafTerm,
-        by_edge: SheafTerm,
-        spectra: EmergenceSpectra,
-        emergence: Emergence,
-        eics: Tensor,
-        alpha: float,
-        calibration: AlphaCalibration | None,
-        curve: Curve | None,
+        by_edge: SheafTerm | None,
+        term: EmergenceTerm | None,
+        judged: Judged | None = None,
         likeliest: tuple[Tensor, Tensor] | None = None,
     ) -> None:
-        batch = linearized.batch
-        self.options, self.calibration, self.curve, self.eics = options, calibration, curve, eics
-        self.laplacians = _laplacians(linearized) if options.laplacian else [{}] * batch
+        self.options, self.term, self.judged, self.frame = options, term, judged, frame
         # An explicit circuit has no read-out; `assemble` adds that of a model.
         self.used: dict[str, Any] = {name: options[name] for name in RECORDED if name != "readout"}
-        self.used |= {"alpha": alpha, "dtype": str(linearized.dtype).removeprefix("torch.")}
-        self.nodes, self.parts = tuple(linearized.stalks), tuple(spectra.parts)
-        self.sampled_parts = [name for name, spectrum in spectra.parts.items() if spectrum.sampled]
-        self.methods = {name: spectrum.method for name, spectrum in spectra.parts.items()}
-        self.macro_sampled, self.macro_method = spectra.macro.sampled, spectra.macro.method
-        self.sampled = spectra.sampled
-        self.edges_left_out = linearized.edges_left_out
+        self.used |= {"dtype": str(frame.dtype).removeprefix("torch.")}
+        if term is not None:
+            self.used["alpha"] = term.alpha
         self.products = precision.rounding()
-        self.node_positions = {node: list(kept) for node, kept in linearized.circuit.positions.items()}
         self.sheaf_names = sheaf.names
-        self.edges = [edge for edge in by_edge.names if isinstance(edge, Edge)]
-        self.attributions = [linearized.circuit.scores.get(edge) for edge in self.edges]
-        tensors = {"eics": eics} | _sheaf_tensors(sheaf, by_edge) | _emergence_tensors(emergence)
-        tensors |= _stalk_tensors(linearized, batch)
+        self.edges = [] if by_edge is None else [edge for edge in by_edge.names if isinstance(edge, Edge)]
+        self.attributions = [frame.circuit.scores.get(edge) for edge in self.edges]
+        self.eics = None if term is None else discounted(term.emergence.term.value, sheaf.c_sh)
+        tensors = {"eics": self.eics} | _sheaf_tensors(sheaf, by_edge) | frame.tensors
+        if term is not None:
+            tensors |= _emergence_tensors(term.emergence)
+        if judged is not None:
+            tensors |= judged.tensors
         if likeliest is not None:
-            tensors |= {"predicted": likeliest[0], "probability": likeliest[1].to(eics.dtype)}
+            tensors |= {"predicted": likeliest[0], "probability": likeliest[1].to(sheaf.c_sh.dtype)}
         self.packed = Packed({name: tensor for name, tensor in tensors.items() if tensor is not None})
 
 
@@ -73,8 +124,12 @@ class ConfigurationResult:
     details: Sequence[dict[str, Any]] | None = None
 
 
-def _sheaf_tensors(sheaf: SheafTerm, by_edge: SheafTerm) -> dict[str, Tensor | None]:
+def _sheaf_tensors(sheaf: SheafTerm, by_edge: SheafTerm | None) -> dict[str, Tensor | None]:
     """Prompts come first, as in all tensors below."""
+    nodes: dict[str, Tensor | None] = {"node residual": sheaf.residual, "node share": sheaf.share}
+    if by_edge is None:
+        finite = sheaf.residual.isfinite().all(dim=1)
+        return {"c_sh": sheaf.c_sh, "first": sheaf.first_position, "finite": finite} | nodes
     finite = by_edge.residual.isfinite().all(dim=1)
     columns = {
         "c_sh": sheaf.c_sh,
@@ -87,7 +142,7 @@ def _sheaf_tensors(sheaf: SheafTerm, by_edge: SheafTerm) -> dict[str, Tensor | N
     if sheaf is by_edge:
         return columns
     finite = finite & sheaf.residual.isfinite().all(dim=1)
-    return columns | {"finite": finite, "node residual": sheaf.residual, "node share": sheaf.share}
+    return columns | {"finite": finite} | nodes
 
 
 def _emergence_tensors(emergence: Emergence) -> dict[str, Tensor | None]:

@@ -1,6 +1,6 @@
 """Records as flat columns, for spreadsheets: numbers and texts, nested ones under dotted names.
 
-Lists are left out, but for those that say what was scored (`token_ids`, and the options): they are JSON in a cell.
+Lists are left out, but for `token_ids`, `suspects` and those of the options: they are JSON in a cell.
 """
 
 import csv
@@ -15,6 +15,7 @@ Cells = dict[str, str]
 
 _NESTED = ("circuit", "ei_parts", "norms", "options", "stderr", "diagnostics")
 _LEFT_OUT = ("curve", "details", "tokens")  # lists and trees, though a record may lack them
+_LISTS = ("token_ids", "suspects")  # short ones that a reader of the table wants
 _LONGEST_CELL = 2**30  # characters; the csv module's own bound is 128 kB
 _ODD = ("=", "+", "-", "@", "\t", "\r", "\n")  # what makes a spreadsheet read a text as a formula
 
@@ -59,7 +60,7 @@ def _cells(record: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str
         if isinstance(value, Mapping):
             if path or name in _NESTED:
                 yield from _cells(value, f"{column}.")
-        elif not isinstance(value, list | tuple) or path == "options." or column == "token_ids":
+        elif not isinstance(value, list | tuple) or path == "options." or column in _LISTS:
             yield column, _cell(value)
 
 

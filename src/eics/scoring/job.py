@@ -12,6 +12,7 @@ from eics.linearized.circuit import LinearizedCircuit
 from eics.models.base import Model
 from eics.models.prompts import Prompt
 from eics.scoring.alpha import AlphaCalibration
+from eics.scoring.calibration.sheaf.judge import Judge
 from eics.scoring.cuda_graphs import ByIdentity
 from eics.scoring.options import RECORDED, Options
 from eics.scoring.result import Score, Scores, failed
@@ -50,6 +51,7 @@ class Job:
     extra_diagnostics: ExtraDiagnostics | None
     means: Means | None
     refusals: tuple[str | None, ...]
+    judge: Judge | None = None
     calibrations: tuple[AlphaCalibration | None, ...] = ()
     details: bool = False
     against_random: int = 0
@@ -60,7 +62,8 @@ class Job:
         plain = not (self.interventions or self.details or self.extra_diagnostics) and self.means is None
         if not plain or any(o.mode not in ("fast", "limit") or o.curve or o.laplacian for o in self.configurations):
             return None
-        return ByIdentity(self.circuit), self.configurations, self.tokens, self.calibrations
+        judge = None if self.judge is None else ByIdentity(self.judge)
+        return ByIdentity(self.circuit), self.configurations, self.tokens, self.calibrations, judge
 
     def interventions_on(self, prompt: Prompt) -> tuple[Intervention, ...]:
         """The interventions on this prompt, in order."""

@@ -21,13 +21,14 @@ from eics.errors import OptionError, did_you_mean
 CHOICES: dict[str, tuple[str, ...]] = {
     "mode": ("exact", "lanczos", "fast", "limit"),
     "linearization": ("jacobian", "frozen"),
-    "residual": ("edge", "joint", "propagated"),
+    "residual": ("edge", "joint", "propagated", "calibrated"),
     "parts": ("nodes", "branches"),
     "metric": ("euclidean", "relative"),
     "emergence": ("difference", "intensive"),
     "positions": ("all", "no_sink", "last"),
     "readout": ("final_norm", "logits", "tokens"),
     "factorization": ("auto", "svd", "cholesky"),
+    "terms": ("all", "sheaf"),
 }
 
 RECORDED = ("mode", "linearization", "residual", "parts", "metric", "emergence", "positions", "readout", "seed")
@@ -63,7 +64,8 @@ class Options:
         mode: `exact`, `lanczos` (stochastic quadrature, or top-k), `fast` (from exact spectra of heads and moments of
             other spectra) or `limit` (the small-alpha form).
         linearization: `jacobian` or `frozen`.
-        residual: C_sh by `edge` (equation 2), `joint` by node, or `propagated` to the sinks.
+        residual: C_sh by `edge` (equation 2), `joint` by node, `propagated` to the sinks, or `calibrated`: by node,
+            against a sheaf learned from a reference set (`eics.calibrate`).
         parts: what dEI subtracts: `nodes` (equation 3) or `branches`.
         metric: `euclidean`, or `relative`: every stalk in its own units at each position.
         emergence: `difference` (equation 3, clipped at 0) or `intensive` (nats for each channel).
@@ -80,6 +82,8 @@ class Options:
             log(2)/2, is that of a dimension whose signal equals its noise.
         memory: megabytes that one temporary block of vectors may take before the work is split into chunks. By default
             64, and on a GPU an eighth of its memory: small chunks leave it idle.
+        terms: `all`, or `sheaf` alone: no EI term, so `eics` and `dei` are None.
+        level: with `calibrated`, the probability that a usual prompt has any suspect.
         curve: keep dEI over a range of alpha in the result.
         laplacian: keep kernel dimension, lambda2, spectral gap and projection distance in the diagnostics.
     """
@@ -101,6 +105,8 @@ class Options:
     factorization: str = "auto"
     target: float = 0.5 * math.log(2.0)
     memory: float | None = None
+    terms: str = "all"
+    level: float = 0.05
     curve: bool = False
     laplacian: bool = False
 
@@ -118,6 +124,9 @@ class Options:
             if getattr(self, name) is not None or name != "macro_probes":
                 self._set(name, _whole(name, getattr(self, name), least=least, most=_MOST_PROBES))
         self._set("seed", _whole("seed", self.seed, least=0))
+        self._set("level", _positive("level", "a number > 0 and < 1", self.level))
+        if self.level >= 1:
+            raise OptionError.of("level", "a number > 0 and < 1", self.level)
         for name in ("curve", "laplacian"):
             if not isinstance(getattr(self, name), Integral) or getattr(self, name) not in (True, False):
                 raise OptionError.of(name, "True or False", getattr(self, name))
@@ -126,6 +135,20 @@ class Options:
             self._set("top_k", _whole("top_k", self.top_k, least=1))
             if self.mode != "lanczos":
                 raise OptionError.of("top_k", f"used with mode 'lanczos', not {self.mode!r}", self.top_k)
+        self._check_terms()
+
+    def _check_terms(self) -> None:
+        """What the sheaf term alone, and a learned one, can do without."""
+        if self.terms == "sheaf":
+            for name, given in (("curve", self.curve), ("alpha 'auto'", self.alpha == "auto")):
+                if given:
+                    raise OptionError.of("terms", f"'all' with {name}, which is about the EI term", self.terms)
+        if self.residual != "calibrated":
+            return
+        if self.linearization != "frozen":
+            raise OptionError.of("linearization", "'frozen' with residual 'calibrated'", self.linearization)
+        if self.readout == "logits":
+            raise OptionError.of("readout", "'final_norm' or 'tokens' with residual 'calibrated'", self.readout)
 
     @property
     def probes_of_macro(self) -> int:
@@ -167,7 +190,13 @@ WELL_POSED = Options(
 )
 """The companion score, independent of units and of the size of circuit and prompt."""
 
-PRESETS = {"paper": PAPER, "well-posed": WELL_POSED}
+CALIBRATED = WELL_POSED.with_(mode="fast", residual="calibrated")
+"""The companion score against a sheaf learned from a reference set; needs a calibration."""
+
+PRESETS = {"paper": PAPER, "well-posed": WELL_POSED, "calibrated": CALIBRATED}
+
+BOTH = ("paper", "well-posed")
+"""The presets that need no calibration: what `both` stands for."""
 
 CONFIGURATION = ("linearization", "residual", "parts", "metric", "emergence", "positions")
 """The options that define the score; the others say how it is computed and how precisely."""

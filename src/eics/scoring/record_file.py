@@ -211,6 +211,6 @@ def _with_chosen(score: Score, known: Score | None) -> Score:
         return score
     options = score.options | {"alpha": "auto"}
     entry = known.diagnostics.get("alpha_calibration")
-    if entry is None or score.eics is None:
+    if entry is None or score.failed:
         return replace(score, options=options)
     return replace(score, options=options, diagnostics=score.diagnostics | {"alpha_calibration": entry})

@@ -113,7 +113,20 @@ _FIELDS: dict[str, tuple[str, Check]] = {
     "label": ("text, a finite number, true or false", lambda v: isinstance(v, str | bool) or is_number(v)),
     "circuit": ("an object with 'name' and 'sha256'", _object({"name": _is_text, "sha256": _is_text})),
     **dict.fromkeys(
-        ("eics", "c_sh", "consistency", "dei", "dei_norm", "ei_macro", "emergence_ratio", "percentile", "alpha"),
+        (
+            "eics",
+            "c_sh",
+            "consistency",
+            "dei",
+            "dei_norm",
+            "ei_macro",
+            "emergence_ratio",
+            "percentile",
+            "alpha",
+            "c_ref",
+            "p_value",
+            "p_value_mean",
+        ),
         _NUMBER,
     ),
     **dict.fromkeys(
@@ -131,10 +144,14 @@ _FIELDS: dict[str, tuple[str, Check]] = {
         "a list of edges, each once, which must have their fields (source, target, residual, share)",
         _terms(("source", "target"), {"port": _is_text, "cosine": is_number, "attribution": is_number}),
     ),
-    "nodes": ("a list of nodes, each once, with node, residual and share", _terms(("node",), {})),
+    "nodes": (
+        "a list of nodes, each once, with node, residual and share",
+        _terms(("node",), {"z": is_number, "p": is_number, "r2": is_number, "reason": _is_text}),
+    ),
     "node_positions": ("an object of lists of whole numbers", _map_of(_list_of(_is_whole))),
     "curve": ("an object of lists of finite numbers, as many dei as alpha", _curve),
     "tokens": ("a list of texts", _list_of(_is_text)),
+    "suspects": ("a list of names of nodes", _list_of(_is_text)),
     "token_ids": ("a list of whole numbers", _list_of(_is_whole)),
     "interventions": ("a list of objects", _list_of(_object({}))),
     "predictions": (

@@ -166,9 +166,11 @@ def _schema() -> Any:
         [(name, text) for name in ("source", "target", "port")]
         + [(name, number) for name in ("residual", "share", "cosine", "attribution")]
     )
-    node = pa.struct([("node", text), ("residual", number), ("share", number)])
+    judged = [(name, number) for name in ("residual", "share", "z", "p", "r2")]
+    node = pa.struct([("node", text), *judged, ("reason", text)])
     numbers = (
         "eics", "c_sh", "consistency", "dei", "dei_norm", "ei_macro", "emergence_ratio", "percentile", "alpha",
+        "c_ref", "p_value", "p_value_mean",
     )  # fmt: skip
     texts = [*(name for name in RECORDED if name != "seed"), "dtype"]
     return pa.schema(
@@ -183,6 +185,7 @@ def _schema() -> Any:
             ("ei_parts", pa.map_(text, number)),
             ("edges", pa.list_(edge)),
             ("nodes", pa.list_(node)),
+            ("suspects", pa.list_(text)),
             ("norms", pa.map_(text, number)),
             ("node_positions", pa.map_(text, pa.list_(pa.int64()))),
             *((name, text) for name in texts),

@@ -45,11 +45,20 @@ class EdgeTerm:
 
 @dataclass(frozen=True)
 class NodeTerm:
-    """The squared residual of a node and its share of C_sh, if the residual is taken by node."""
+    """The squared residual of a node and its share of C_sh, if the residual is taken by node.
+
+    Under `calibrated` the residual is D_v^2, `z` and `p` say how unusual the write is given what the circuit gave the
+    node, and `r2` how much of it the learned map explains on the reference set; a node that cannot be judged has a
+    `reason` instead of z and p.
+    """
 
     node: str
     residual: float
     share: float
+    z: float | None = None
+    p: float | None = None
+    r2: float | None = None
+    reason: str | None = None
 
     def __str__(self) -> str:
         return self.node
@@ -109,7 +118,9 @@ def _finite(number: float | None) -> float | None:
 class Score:
     """EICS of one prompt with everything it is made of. Field names are those of the record.
 
-    If the prompt failed, its numbers are None. `edges` (most inconsistent first) has the residuals of single edges
+    If the prompt failed, its numbers are None; so is, of one that was scored, what was not asked for.
+
+    `edges` (most inconsistent first) has the residuals of single edges
     whatever `residual` is; `nodes` has the terms of C_sh if it is taken by node (`joint`, `propagated`). `model` is the
     name under which it was loaded, None for an explicit circuit; `circuit` has its `name` and the `sha256` of its edges
     and positions. `norms` holds `||a_v||` of every node, `node_positions` the token positions to which the circuit
@@ -121,6 +132,10 @@ class Score:
     likeliest next tokens, each with `token`, `id` and `probability`; `warnings` what a reader should know before
     trusting the numbers, each with a `code` and a `text`. `details` is there if it was requested: shares by token
     position, attention patterns, and the top tokens of each write through the unembedding.
+
+    Under `residual="calibrated"`, `c_ref` (also in `c_sh`) is 1 on a usual prompt; `p_value` is small if some node
+    wrote something unusual for what it was given, `p_value_mean` if the nodes together work differently; `suspects` are
+    the nodes to look at, most unusual first. With `terms="sheaf"`, the numbers of the EI term are None.
 
     Version 1 had none of the last five, and called `fast` what is `limit` now.
     """
@@ -138,6 +153,10 @@ class Score:
     ei_macro: float | None = None
     emergence_ratio: float | None = None
     percentile: float | None = None
+    c_ref: float | None = None
+    p_value: float | None = None
+    p_value_mean: float | None = None
+    suspects: list[str] | None = None
     ei_parts: dict[str, float] = field(default_factory=dict)
     edges: Sequence[EdgeTerm] = ()
     nodes: tuple[NodeTerm, ...] = ()
@@ -169,6 +188,11 @@ class Score:
     answer: str | None = None
     label: str | int | float | bool | None = None
     reason: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the prompt could not be scored. A number that is None says only that it was not computed."""
+        return self.status == "failed"
 
     @property
     def is_consistent(self) -> bool:
@@ -214,14 +238,23 @@ class Score:
         """What is wrong with the value of a field in a record, as the rest of a sentence; None if nothing is."""
         return field_problem(name, value)
 
+    def error_of(self, name: str) -> float | None:
+        """The standard error to show beside a number; None of one clipped to 0, whose error is that of dEI."""
+        clipped = self.status == "clipped" and name in ("eics", "dei_norm")
+        return None if clipped else self.stderr.get(name)
+
     def __repr__(self) -> str:
-        if self.status == "failed":
+        if self.failed:
             return f"Score({self.id!r}, failed: {printable(self.reason)})"
-        eics = with_error(self.eics, self.stderr.get("eics") if self.status != "clipped" else None)
-        return (
-            f"Score({self.id!r}, {self.status}: eics={eics}, c_sh={number(self.c_sh)}, "
-            f"dei_norm={number(self.dei_norm)}, dei={number(self.dei)} nats, alpha={number(self.alpha, trim=True)})"
-        )
+        numbers = {
+            "eics": with_error(self.eics, self.error_of("eics")),
+            "c_sh": number(self.c_sh),
+            "dei_norm": number(self.dei_norm),
+            "dei": f"{number(self.dei)} nats",
+            "alpha": number(self.alpha, trim=True),
+        }
+        known = ", ".join(f"{name}={shown}" for name, shown in numbers.items() if getattr(self, name) is not None)
+        return f"Score({self.id!r}, {self.status}: {known or 'no numbers'})"
 
     def _repr_html_(self) -> str:
         """A small card for notebooks, with all text escaped."""
@@ -236,7 +269,7 @@ class Score:
         return edges_frame(self)
 
     def plot(self, what: str = "circuit") -> Any:
-        """A matplotlib figure: `circuit`, `edges` (the most inconsistent, as bars) or `curve` (dEI over alpha)."""
+        """A matplotlib figure: `circuit`, `edges` or `nodes` (the worst, as bars), or `curve` (dEI over alpha)."""
         from eics.reporting.plots import plot_score
 
         return plot_score(self, what)
@@ -281,9 +314,7 @@ class Scores(list[Score]):
     def __repr__(self) -> str:
         counts = Counter(score.status for score in self)
         statuses = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
-        scored = [score.eics for score in self if score.eics is not None]
-        median_score = f"; median eics={number(float(median(scored)))}" if scored else ""
-        return f"Scores({len(self)}: {statuses}{median_score})" if self else "Scores(none)"
+        return f"Scores({len(self)}: {statuses}{_median(self)})" if self else "Scores(none)"
 
     def _repr_html_(self) -> str:
         from eics.reporting.notebook import scores_html
@@ -303,8 +334,17 @@ class Scores(list[Score]):
         return distributions(self)
 
 
+def _median(scores: "Scores") -> str:
+    """The median of the score, or of C_sh where no score was computed."""
+    for name in ("eics", "c_sh"):
+        values = [value for score in scores if (value := getattr(score, name)) is not None]
+        if values:
+            return f"; median {name}={number(float(median(values)))}"
+    return ""
+
+
 def _sentences(scores: "Scores") -> Iterable[str]:
-    scored = [score for score in scores if score.eics is not None]
+    scored = [score for score in scores if not score.failed]
     if len(scored) < len(scores):
         yield f"{len(scores) - len(scored)} of {len(scores)} prompts failed."
     clipped = [score for score in scored if score.status == "clipped"]

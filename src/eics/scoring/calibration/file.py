@@ -1,8 +1,9 @@
-"""Calibrations on disk: safetensors (numbers in a JSON header, means as tensors) or plain JSON; no executable content.
+"""Calibrations on disk: safetensors (numbers in a JSON header, the rest as tensors) or plain JSON; no code in either.
 
 The JSON document has `format: eics-calibration`, `version` and the fields of `Calibration`. In a `.json` file it also
 has `means`, lists of numbers by node; in a `.safetensors` file it is the entry `calibration` of the header, and means
-are float64 tensors named `write:a3.h7` and `read:a3`.
+are float64 tensors named `write:a3.h7` and `read:a3`. A learned sheaf has tensors named `sheaf:...` and the entry
+`sheaf` in the document (`sheaf/tensors.py`); it needs a `.safetensors` file.
 """
 
 import json
@@ -12,17 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from eics.data.files import nameable, write_bytes, write_text
 from eics.data.json_text import parse_json
 from eics.errors import OptionError, as_path
 from eics.scoring.alpha import AlphaCalibration
 from eics.scoring.calibration.calibration import QUANTITIES, Calibration
+from eics.scoring.calibration.sheaf.tensors import learned_header, learned_tensors, read_learned
 from eics.scoring.record_types import field_problem, is_number
 from eics.transformer.means import Means
 
 FORMAT = "eics-calibration"
-VERSION = 2
+VERSION = 3
+READABLE = (1, 2, 3)
 SUFFIXES = (".safetensors", ".json")
 
 
@@ -39,8 +43,10 @@ def save_calibration(calibration: Calibration, path: str | Path) -> None:
     fields = {name: getattr(calibration, name) for name in _FIELDS}
     chosen = None if calibration.chosen is None else asdict(calibration.chosen)
     document = {"format": FORMAT, "version": VERSION, **fields, "chosen": chosen}
-    means = calibration.means
+    means, learned = calibration.means, calibration.learned
     if path.suffix == ".json":
+        if learned is not None or means is None:
+            raise OptionError.of("out", "a .safetensors file for a learned sheaf", str(path))
         lists = {
             part: {name: mean.tolist() for name, mean in getattr(means, part).items()} for part in ("writes", "reads")
         }
@@ -48,9 +54,11 @@ def save_calibration(calibration: Calibration, path: str | Path) -> None:
         return
     from safetensors.torch import save
 
-    tensors = {f"write:{name}": mean for name, mean in means.writes.items()}
-    tensors |= {f"read:{name}": mean for name, mean in means.reads.items()}
-    contiguous = {name: mean.contiguous() for name, mean in tensors.items()}
+    tensors = {} if means is None else means.tensors
+    if learned is not None:
+        tensors |= {f"sheaf:{name}": tensor for name, tensor in learned_tensors(learned).items()}
+        document["sheaf"] = learned_header(learned)
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
     header = _dump(document).encode("utf-8", "backslashreplace").decode()  # a lone surrogate as the escape of JSON
     write_bytes(path, save(contiguous, {"calibration": header}))
 
@@ -59,8 +67,8 @@ def load_calibration(path: str | Path) -> Calibration:
     """Reads a calibration; the error for any other file says what is wrong with it."""
     path = nameable(as_path(path, "calibration file"))
     try:
-        document, means = _read_json(path) if path.suffix == ".json" else _read_safetensors(path)
-        return _calibration(document, means)
+        document, means, tensors = _read_json(path) if path.suffix == ".json" else _read_safetensors(path)
+        return _calibration(document, means, tensors)
     except OptionError as error:
         raise OptionError(f"The calibration {str(path)!r} {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -78,14 +86,16 @@ def as_calibration(given: Any) -> Calibration:
     return given
 
 
-_FIELDS = ("model", "circuit", "options", "alpha", "prompts", "quantiles", "answer", "tokens")
+_FIELDS = (
+    "model", "circuit", "options", "alpha", "prompts", "quantiles", "answer", "tokens", "fingerprint", "seed", "group",
+)  # fmt: skip
 
 
 def _dump(document: dict[str, Any]) -> str:
     return json.dumps(document, allow_nan=False, ensure_ascii=False)
 
 
-def _read_json(path: Path) -> tuple[dict[str, Any], Means]:
+def _read_json(path: Path) -> tuple[dict[str, Any], Means, dict[str, Tensor]]:
     try:
         document = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -95,16 +105,16 @@ def _read_json(path: Path) -> tuple[dict[str, Any], Means]:
         {name: torch.tensor(values, dtype=torch.float64) for name, values in document["means"][part].items()}
         for part in ("writes", "reads")
     ]
-    return document, Means(*parts)
+    return document, Means(*parts), {}
 
 
-def _read_safetensors(path: Path) -> tuple[dict[str, Any], Means]:
+def _read_safetensors(path: Path) -> tuple[dict[str, Any], Means, dict[str, Tensor]]:
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name).double() for name in file.keys()}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
         raise OptionError(f"must be a safetensors or .json file that can be read: {reason}.") from None
@@ -114,40 +124,43 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Any], Means]:
         raise OptionError(f"must have JSON in its header: {error}.") from None
     _check_format(document)
     named = [(*name.partition(":")[::2], tensor) for name, tensor in tensors.items()]
-    parts = [{name: tensor for kind, name, tensor in named if kind == part} for part in ("write", "read")]
-    return document, Means(*parts)
+    parts = [{name: tensor.double() for kind, name, tensor in named if kind == part} for part in ("write", "read")]
+    return document, Means(*parts), {name: tensor for kind, name, tensor in named if kind == "sheaf"}
 
 
 def _check_format(document: Any) -> None:
     header = document if isinstance(document, dict) else {}
     format, version = header.get("format"), header.get("version")
-    if format != FORMAT or version not in (1, VERSION):
+    if format != FORMAT or version not in READABLE:
         raise OptionError(
             f"must have format {FORMAT!r}, version {VERSION}. Got format {format!r}, version {version!r}: "
             "make it with `eics calibrate`."
         )
 
 
-def _calibration(document: dict[str, Any], means: Means) -> Calibration:
-    alpha, chosen = float(document["alpha"]), document["chosen"]
+def _calibration(document: dict[str, Any], means: Means, tensors: dict[str, Tensor]) -> Calibration:
+    chosen, sheaf = document["chosen"], document.get("sheaf")
+    alone = sheaf is not None and document["alpha"] is None  # nothing but a learned sheaf
+    alpha = None if alone else float(document["alpha"])
     quantiles = {name: tuple(map(float, document["quantiles"][name])) for name in document["quantiles"]}
-    if not 0 < alpha < math.inf:
+    if alpha is not None and not 0 < alpha < math.inf:
         raise OptionError(f"must have an alpha that is a finite number > 0. Got {alpha!r}.")
     for name, values in quantiles.items():
         rising = len(values) > 1 and list(values) == sorted(values) and all(map(math.isfinite, values))
         if name not in QUANTITIES or not rising:
             raise OptionError(f"must have quantiles of {', '.join(QUANTITIES)} that never fall. Got {name!r}.")
-    if "eics" not in quantiles:
+    if "eics" not in quantiles and not alone:
         raise OptionError("must have quantiles of eics.")
     for name, kind in (("model", "model"), ("circuit", "circuit"), ("options", "options"), ("answer", "seed"),
-                       ("tokens", "token_ids")):  # fmt: skip
-        if problem := field_problem(kind, document[name]):
+                       ("tokens", "token_ids"), ("fingerprint", "fingerprint"), ("seed", "seed"),
+                       ("group", "prompt")):  # fmt: skip
+        if problem := field_problem(kind, document.get(name)):
             raise OptionError(f"has a {name} that {problem}.")
     odd = next((name for part in (means.writes, means.reads) for name in part if not name.isascii()), None)
     if odd is not None:
         raise OptionError(f"must have means of a model's nodes. Got {odd!r}.")
     widths = {tuple(mean.shape) for part in (means.writes, means.reads) for mean in part.values()}
-    if len(widths) != 1 or len(next(iter(widths))) != 1:
+    if not alone and (len(widths) != 1 or len(next(iter(widths))) != 1):
         raise OptionError(f"must have means that are vectors of one width. Got shapes {sorted(widths)}.")
     if chosen is not None:
         chosen = AlphaCalibration(**chosen | {"quartiles": tuple(chosen["quartiles"])})
@@ -165,7 +178,11 @@ def _calibration(document: dict[str, Any], means: Means) -> Calibration:
         chosen=chosen,
         prompts=int(document["prompts"]),
         quantiles=quantiles,
-        means=means,
+        means=None if alone else means,
         answer=document["answer"],
         tokens=None if tokens is None else tuple(tokens),
+        fingerprint=document.get("fingerprint"),
+        learned=None if sheaf is None else read_learned(sheaf, tensors),
+        seed=int(document.get("seed") or 0),
+        group=document.get("group"),
     )

@@ -1,6 +1,10 @@
-"""Calibration on a set of prompts: first the means, then alpha and the scores, then their quantiles."""
+"""Calibration on a set of prompts: the learned sheaf if asked for, the means, then alpha, the scores, their quantiles.
 
-from collections.abc import Callable, Iterator, Sequence
+Under `residual="calibrated"` the quantiles are those of the calibration part: the other prompts taught the sheaf what
+is usual, so they look more usual than any new prompt does.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +12,7 @@ import torch
 
 from eics.circuits.graph import Circuit
 from eics.errors import OptionError, PromptError
+from eics.linalg.memory import memory_limit
 from eics.models.base import Model
 from eics.models.out_of_memory import memory_explained
 from eics.models.prompt_values import token_ids
@@ -15,9 +20,13 @@ from eics.models.prompts import Prompt, as_prompts, tokenize
 from eics.scoring.alpha import AlphaCalibration
 from eics.scoring.batch import score_prompts
 from eics.scoring.calibration.calibration import QUANTITIES, Calibration, compared
-from eics.scoring.options import PAPER, Options, resolve
-from eics.scoring.result import Score
+from eics.scoring.calibration.sheaf.fit import Reader, learn
+from eics.scoring.calibration.sheaf.judge import Judge
+from eics.scoring.checks import check_readout, check_whole
+from eics.scoring.options import CALIBRATED, Options, resolve
+from eics.scoring.result import Score, Scores
 from eics.transformer.adapt import adapt
+from eics.transformer.explained import AT
 from eics.transformer.forward import run
 from eics.transformer.linearize import TransformerRun
 from eics.transformer.means import Means, mean_of
@@ -32,7 +41,10 @@ def calibrate(
     circuit: Circuit,
     prompts: Any,
     *,
-    preset: Options | str = PAPER,
+    preset: Options | str = CALIBRATED,
+    group: Any = None,
+    at: str = "answer",
+    keep_moments: bool = False,
     answer: int | None = None,
     tokens: Sequence[int] | None = None,
     batch_size: int = 8,
@@ -40,15 +52,21 @@ def calibrate(
     failures: dict[str | int, str] | None = None,
     **options: Any,
 ) -> Calibration:
-    """Scores a reference set and summarises it, so that later scores can be compared with it.
+    """Learns what is usual from a reference set, so that later scores can be compared with it.
 
     Args:
         model, circuit, prompts, preset, answer, tokens, batch_size, **options: as `eics.score` takes them.
             `alpha="auto"` is chosen on these prompts; a number is kept.
+        group: for each prompt what it belongs to (its subject, its template, ...): prompts of a group never stand on
+            both sides of a split. Without it, equal token lists are a group.
+        at: where nodes are judged: at the `answer` position, or at `all` positions, pooled.
+        keep_moments: keep what the fit summed up, so that more prompts can be added.
         tick: called with the number of prompts finished since the last call.
         failures: filled with the reason of each prompt that could not be scored.
 
-    Prompts that cannot be scored are left out; at least two must remain. Under `residual="propagated"` the means of
+    The default preset learns a sheaf (`residual="calibrated"`) and takes at least 100 prompts; with `terms="sheaf"` it
+    keeps nothing else. The other presets keep alpha, quantiles and means, from at least two prompts.
+    Prompts that cannot be scored are left out. Under `residual="propagated"` the means of
     these prompts stand in for everything outside the circuit, as they will for later prompts.
     """
     adapted = adapt(model)
@@ -56,35 +74,85 @@ def calibrate(
     listed = as_prompts(prompts)
     adapted.check_circuit(circuit)
     circuit.carrying(chosen.linearization)  # refuses a circuit of which nothing remains
-    means = prompt_means(adapted, circuit, listed, batch_size)
-    scored: list[Score] = []
-    rows = score_prompts(
-        adapted, circuit, listed, [chosen], answer=answer, tokens=tokens, batch_size=batch_size, means=means
-    )
     failures = {} if failures is None else failures
-    for (score,) in rows:
-        tick(1)
-        if score.eics is None:
-            failures[score.id] = str(score.reason)
-        else:
-            scored.append(score)
+    groups, batch_size = check_groups(group, listed), check_whole("batch_size", batch_size, least=1)
+    identity: dict[str, Any] = {
+        "model": adapted.name,
+        "circuit": circuit.label(),
+        "options": compared(chosen),
+        "answer": answer,
+        "tokens": None if tokens is None else token_ids(tokens),
+        "fingerprint": adapted.fingerprint(),
+        "seed": chosen.seed,
+    }
+    learned = None
+    if chosen.residual == "calibrated":
+        readout = check_readout(adapted, [chosen], tokens)
+        reader = Reader(adapted, circuit, chosen, _check_at(at), batch_size, answer, readout, tick, failures)
+        with memory_limit(chosen.memory, adapted.device):
+            learned = learn(reader, listed, groups, chosen.seed, keep_moments=keep_moments)
+        if chosen.terms == "sheaf":
+            return Calibration(
+                alpha=None, chosen=None, prompts=learned.prompts, quantiles={}, means=None, learned=learned, **identity
+            )
+    elif chosen.terms == "sheaf":
+        raise OptionError.of("terms", f"'all' to calibrate with residual {chosen.residual!r}", chosen.terms)
+    means = prompt_means(adapted, circuit, listed, batch_size)
+    judge = None if learned is None else Judge.of(learned, circuit.sha256)
+    usual = set(learned.ids) if learned is not None else {prompt.id for prompt in listed}
+    rows = score_prompts(
+        adapted,
+        circuit,
+        [prompt for prompt in listed if prompt.id in usual],
+        [chosen],
+        answer=answer,
+        tokens=tokens,
+        batch_size=batch_size,
+        means=means,
+        judge=judge,
+    )
+    scored = list(_scored(rows, failures, tick if learned is None else lambda _: None))
     if len(scored) < LEAST:
         first_failure = next((f" Prompt {id!r} failed: {reason}" for id, reason in failures.items()), "")
         raise OptionError(
             f"A calibration must have at least {LEAST} prompts that can be scored. It has {len(scored)}.{first_failure}"
         )
     return Calibration(
-        model=adapted.name,
-        circuit=circuit.label(),
-        options=compared(chosen),
         alpha=float(scored[0].alpha or 0.0),
         chosen=_chosen(scored[0]),
-        prompts=len(scored),
+        prompts=len(scored) if learned is None else learned.prompts,
         quantiles=dict(_quantiles(scored)),
         means=means,
-        answer=answer,
-        tokens=None if tokens is None else token_ids(tokens),
+        learned=learned,
+        **identity,
     )
+
+
+def _scored(rows: Iterable[Scores], failures: dict[str | int, str], tick: Callable[[int], None]) -> Iterator[Score]:
+    """The results of prompts that could be scored; the others' reasons go to `failures`."""
+    for (score,) in rows:
+        tick(1)
+        if score.failed:
+            failures[score.id] = str(score.reason)
+        else:
+            yield score
+
+
+def check_groups(group: Any, prompts: Sequence[Prompt]) -> list[str] | None:
+    """The group of each prompt as text; refuses another number of them than there are prompts."""
+    if group is None:
+        return None
+    groups = list(group) if isinstance(group, Iterable) and not isinstance(group, str | bytes) else None
+    if groups is None or len(groups) != len(prompts):
+        came = group if groups is None else f"{len(groups)} of them"
+        raise OptionError.of("group", f"a list with one for each of the {len(prompts)} prompts", came)
+    return [str(one) for one in groups]
+
+
+def _check_at(at: Any) -> str:
+    if at not in AT:
+        raise OptionError.of("at", f"one of {', '.join(AT)}", at)
+    return str(at)
 
 
 def prompt_means(model: Model, circuit: Circuit, prompts: Sequence[Prompt], batch_size: int = 8) -> Means:

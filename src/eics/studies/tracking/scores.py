@@ -70,4 +70,6 @@ class Scorer:
 
     def _eics(self, preset: Options) -> Tensor:
         options = preset.with_(seed=self.seed, **_PROBES)
-        return compute(self._linearize(options.linearization), options).eics
+        eics = compute(self._linearize(options.linearization), options).eics
+        assert eics is not None
+        return eics

@@ -1,0 +1,185 @@
+"""The learned sheaf: how unusual a node's write is, given what the circuit gave the node.
+
+    D_v^2 = (1/k) r^T S_v^-1 r + 0.03 (energy of a_v outside P_v / its mean)         r = P_v (a_v - mean) - B_v x_v
+    u_v   = (leverage of x_v / its mean + 0.1 (energy of e_v outside its directions / its mean)) / 1.1
+    d_v^2 = D_v^2 / ((1 + 30 u_v) / 31)
+
+A regression is less certain far from its data: `d_v` allows for that, which keeps the children of a broken node quiet,
+and prompts of a form that the reference never saw.
+"""
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from eics.scoring.calibration.sheaf.bases import Bases, Coordinates, coordinates
+from eics.scoring.calibration.sheaf.moments import Moments
+from eics.scoring.calibration.sheaf.ridge import fit_ridge
+from eics.scoring.calibration.sheaf.samples import Layout, Samples
+
+OUTSIDE = 0.03  # weight of a write's energy outside its principal directions
+EXPLAINED_OUTSIDE = 0.1  # weight of the same for what is explained
+ALLOWANCE = 30.0  # how much an unusual input excuses
+TINY = 1e-9  # added inside logarithms, and as a share of the variance to means that are divided by
+_STILL = 0.01  # of its rms: a node that varies less cannot be judged
+
+ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+"""What rounding does to a write, as a share of its rms, by the dtype of the weights."""
+
+
+@dataclass(frozen=True)
+class Distances:
+    """For each judged node and sample, (judged, R): D_v^2, u_v, and d_v^2."""
+
+    whole: Tensor
+    unusual_input: Tensor
+    allowed: Tensor
+
+
+@dataclass(frozen=True)
+class Regressions:
+    """Everything but the bases, stacked over the judged nodes; float64.
+
+    Attributes:
+        mean, scale, weight, intercept: of the ridge regression, as in `ridge.Ridge`.
+        whitener: L^-1 with `S = L L^T`, (n, y, y).
+        leverage_whitener: the same for `X^T X + penalty`, (n, x, x).
+        leverage: its mean over the fit, (n,).
+        outside, explained_outside: mean energies outside the directions, (n,); 0 if nothing varies.
+        outputs: k, (n,).
+        penalty, r2, deviation: as in `ridge.Ridge`; spread: tr S^-1 over the k outputs, (n,).
+        varies: centred rms over rms of the write, (n,).
+    """
+
+    mean: Tensor
+    scale: Tensor
+    weight: Tensor
+    intercept: Tensor
+    whitener: Tensor
+    leverage_whitener: Tensor
+    leverage: Tensor
+    outside: Tensor
+    explained_outside: Tensor
+    outputs: Tensor
+    penalty: Tensor
+    r2: Tensor
+    deviation: Tensor
+    spread: Tensor
+    varies: Tensor
+
+    @classmethod
+    def of(cls, moments: Moments, bases: Bases, width: int, dtype: torch.dtype) -> "Regressions":
+        """From the moments of the fit; `dtype` is that of the weights, which decides what rounding does."""
+        ridge = fit_ridge(moments, bases.outputs)
+        size, deviation = moments.mean_energy("size"), moments.mean_energy("deviation")
+        floor = ROUNDING[dtype] ** 2 * size / width
+        covariance = ridge.covariance + torch.diag_embed(floor.unsqueeze(1).expand(-1, ridge.covariance.shape[1]))
+        whitener = _whitener(covariance)
+        kept = torch.arange(covariance.shape[1]) < bases.outputs.unsqueeze(1)
+        return cls(
+            ridge.mean,
+            ridge.scale,
+            ridge.weight,
+            ridge.intercept,
+            whitener,
+            _whitener(ridge.gram),
+            ridge.leverage,
+            _divisor(moments.mean_energy("outside"), deviation),
+            _divisor(moments.mean_energy("explained_outside"), moments.mean_energy("explained_deviation")),
+            bases.outputs,
+            ridge.penalty,
+            ridge.r2,
+            ridge.deviation,
+            (whitener.square().sum(dim=1) * kept).sum(dim=1),
+            torch.where(size > 0, (deviation / size.clamp(min=1e-300)).sqrt(), 0.0),
+        )
+
+    def to(self, device: torch.device) -> "Regressions":
+        """The regressions on another device."""
+        return Regressions(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
+
+    def distances(self, at: Coordinates) -> Distances:
+        """D_v^2, u_v and d_v^2 of every sample."""
+        x = (at.regressors - self.mean.unsqueeze(1)) * self.scale.unsqueeze(1)
+        residual = at.outputs - self.intercept.unsqueeze(1) - x @ self.weight
+        k = self.outputs.clamp(min=1).unsqueeze(1)
+        whole = (residual @ self.whitener.mT).square().sum(dim=2) / k
+        whole = whole + OUTSIDE * _over(at.outside, self.outside)
+        leverage = _over((x @ self.leverage_whitener.mT).square().sum(dim=2), self.leverage)
+        outside = _over(at.explained_outside, self.explained_outside)
+        unusual = (leverage + EXPLAINED_OUTSIDE * outside) / (1.0 + EXPLAINED_OUTSIDE)
+        return Distances(whole, unusual, whole / ((1.0 + ALLOWANCE * unusual) / (1.0 + ALLOWANCE)))
+
+
+@dataclass(frozen=True)
+class LearnedSheaf:
+    """A learned restriction map and inner product for each node with parents.
+
+    Attributes:
+        layout: the circuit's nodes.
+        at: where they are judged, `answer` or `all`.
+        bases, regressions: what was learned.
+        dtype: of the weights that it was learned from.
+    """
+
+    layout: Layout
+    at: str
+    bases: Bases
+    regressions: Regressions
+    dtype: torch.dtype
+
+    def to(self, device: torch.device) -> "LearnedSheaf":
+        """The sheaf on another device."""
+        bases, regressions = self.bases.to(device), self.regressions.to(device)
+        return LearnedSheaf(self.layout, self.at, bases, regressions, self.dtype)
+
+    def coordinates(self, samples: Samples) -> Coordinates:
+        """Samples in the sheaf's bases."""
+        return coordinates(self.bases, samples)
+
+    def by_prompt(self, samples: Samples, prompts: int) -> Distances:
+        """Distances of each node and prompt, (judged, prompts): means over the positions at which it is judged."""
+        distances = self.regressions.distances(self.coordinates(samples))
+        if self.at == "answer":
+            return distances
+        one_hot = torch.nn.functional.one_hot(samples.prompt, prompts).double()
+        counts = samples.counts.double()
+        total = (counts @ one_hot).clamp(min=1)
+        parts = (distances.whole, distances.unusual_input, distances.allowed)
+        return Distances(*(((part * counts) @ one_hot) / total for part in parts))
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Nodes that cannot be judged, and why."""
+        reasons = {}
+        columns = zip(
+            self.layout.judged, self.regressions.outputs.tolist(), self.regressions.varies.tolist(), strict=True
+        )
+        for name, outputs, varies in columns:
+            if outputs == 0:
+                reasons[name] = "its write does not vary over the reference prompts"
+            elif varies < _STILL:
+                reasons[name] = (
+                    f"its write varies by {varies:.2%} of its size over the reference prompts: too little to be judged"
+                )
+        return reasons
+
+
+def _whitener(matrix: Tensor) -> Tensor:
+    """L^-1 with `matrix = L L^T`."""
+    factor: Tensor = torch.linalg.cholesky(matrix)
+    eye = torch.eye(matrix.shape[1], dtype=matrix.dtype)
+    inverse: Tensor = torch.linalg.solve_triangular(factor, eye.expand_as(matrix), upper=False)
+    return inverse
+
+
+def _divisor(mean: Tensor, variance: Tensor) -> Tensor:
+    """A mean to divide by: a small share of the variance more; 0 if nothing varies."""
+    return mean + TINY * variance
+
+
+def _over(values: Tensor, means: Tensor) -> Tensor:
+    """Values over their means, (n, R); 1, the usual, if the mean is 0."""
+    means = means.unsqueeze(1)
+    return torch.where(means > 0, values / torch.where(means > 0, means, 1.0), 1.0)

@@ -1,0 +1,110 @@
+"""What a calibration says of itself: how well each node is explained, what would be noticed, and what looks odd.
+
+r2        1 - cross-fitted squared error over squared deviation of the node's write
+notices   the smallest change of a write that would be noticed, over the rms of what the write varies by:
+          sqrt(k^2 (q95 - mean D_v^2) / tr S_v^-1) over the rms of P_v (a_v - mean); q95, the 95% quantile of
+          D_v^2, and its mean are those of the calibration part
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from eics.scoring.calibration.sheaf.judge import Learned
+from eics.scoring.calibration.sheaf.learned import TINY
+from eics.scoring.numbers import number, percent
+
+FEW = 300
+"""With fewer prompts, localisation suffers (docs/calibrate.md has a table)."""
+
+_ODD = 5.0  # robust standard deviations of the largest z
+_NAMED = 10
+_TO_SIGMA = 1.4826  # what makes the median absolute deviation of a normal distribution its standard deviation
+
+
+@dataclass(frozen=True)
+class NodeSummary:
+    """One node: r2, the smallest change that would be noticed, or the reason why it cannot be judged."""
+
+    node: str
+    r2: float
+    notices: float | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Contamination:
+    """Calibration prompts that stand out: their share, and the most unusual ones by id, with their robust z."""
+
+    share: float
+    most_unusual: tuple[tuple[str | int, float], ...]
+
+
+def node_summaries(learned: Learned) -> list[NodeSummary]:
+    """All judged nodes, those that would notice least first; unjudged ones last."""
+    regressions, reasons = learned.sheaf.regressions, learned.sheaf.reasons
+    whole = (learned.reference.log_whole.exp() - TINY).clamp(min=0)  # (n, nodes)
+    excess = (whole.quantile(0.95, dim=0) - whole.mean(dim=0)).clamp(min=0)
+    outputs = regressions.outputs.double()
+    change = (outputs.square() * excess / regressions.spread.clamp(min=1e-300)).sqrt()
+    notices = (change / regressions.deviation.clamp(min=1e-300)).tolist()
+    rows = [
+        NodeSummary(node, r2, None if node in reasons else notice, reasons.get(node))
+        for node, r2, notice in zip(learned.sheaf.layout.judged, regressions.r2.tolist(), notices, strict=True)
+    ]
+    return sorted(rows, key=lambda row: (row.reason is not None, -(row.notices or 0.0)))
+
+
+def contamination(learned: Learned) -> Contamination:
+    """How many calibration prompts have a largest z that is far from those of the others, by median and MAD."""
+    largest = learned.reference.largest
+    robust = _robust(largest)
+    order = robust.argsort(descending=True)[:_NAMED].tolist()
+    most = tuple((learned.ids[index], float(robust[index])) for index in order)
+    return Contamination(float((robust > _ODD).double().mean()), most)
+
+
+def sheaf_sentences(learned: Learned) -> Iterator[str]:
+    """What a person should know of a learned sheaf before trusting it."""
+    sheaf, count = learned.sheaf, len(learned.ids)
+    judged = len(sheaf.layout.judged) - len(sheaf.reasons)
+    where = "the answer position" if sheaf.at == "answer" else "every position"
+    yield (
+        f"{learned.fitted} prompts taught the sheaf, {count} say what is usual; prompts of {learned.lengths[0]} to "
+        f"{learned.lengths[1]} tokens."
+    )
+    yield f"{judged} nodes can be judged, at {where}: median r2 {number(float(_median_r2(learned)))}."
+    if sheaf.reasons:
+        names = ", ".join(list(sheaf.reasons)[:6]) + (", ..." if len(sheaf.reasons) > 6 else "")
+        yield f"{len(sheaf.reasons)} nodes cannot be judged ({names}): {next(iter(sheaf.reasons.values()))}."
+    odd = contamination(learned)
+    if odd.share > 0:
+        names = ", ".join(f"{id} ({number(z)})" for id, z in odd.most_unusual if z > _ODD)
+        yield (
+            f"{percent(odd.share)} of the calibration prompts stand out from the others by more than {_ODD:g} robust "
+            f"standard deviations: {names}. Look at them before you call this reference usual."
+        )
+    total = learned.fitted + count
+    if total < FEW:
+        yield (
+            f"{total} prompts are few: damage is located less often than with {FEW} or more, and p-values go down to "
+            f"{number(1 / (1 + count))} only."
+        )
+
+
+def _median_r2(learned: Learned) -> Tensor:
+    kept = learned.sheaf.regressions.r2.cpu()[learned.reference.judged.cpu()]
+    return kept.median()
+
+
+def _robust(values: Tensor) -> Tensor:
+    """Each value less the median of the others, over their MAD, scaled to a standard deviation."""
+    robust = []
+    for index in range(len(values)):
+        others = torch.cat([values[:index], values[index + 1 :]])
+        middle = others.quantile(0.5)
+        spread = _TO_SIGMA * (others - middle).abs().quantile(0.5)
+        robust.append((values[index] - middle) / spread.clamp(min=1e-12))
+    return torch.stack(robust)
