@@ -83,7 +83,10 @@ class Calibration:
             if model.name != self.model:
                 raise _mismatch("model", repr(self.model), repr(model.name))
             return
-        if allow_changed_weights or model.fingerprint() == self.fingerprint:
+        if allow_changed_weights:
+            return
+        model.refresh()
+        if model.last_fingerprint == self.fingerprint:
             return
         if model.name == self.model:
             raise OptionError(

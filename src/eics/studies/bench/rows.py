@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from eics.errors import OptionError
-from eics.scoring.options import PAPER, WELL_POSED, Options
+from eics.scoring.options import CALIBRATED, PAPER, WELL_POSED, Options
 
 MEMORY_MUST = 1024.0
 """Megabytes beyond the model and the forward pass itself; GPT-2 shape, batch 8."""
@@ -28,6 +28,11 @@ class Row:
     must: float | None = None
     goal: float | None = None
     method: str | None = None
+
+    @property
+    def judges(self) -> bool:
+        """Whether nodes are judged against a learned sheaf, and nothing else is computed."""
+        return any(options.residual == "calibrated" and options.terms == "sheaf" for options in self.configurations)
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ def _both(circuit: str, must: float | None = None, goal: float | None = None, mo
 
 
 ROWS: tuple[Row, ...] = (
+    Row("medium-calibrated-sheaf", "medium", (CALIBRATED.with_(terms="sheaf"),), 1.3, 1.1),
     _row("medium", "fast", "frozen", 4, 1.5),
     _row("medium", "fast", "jacobian", 4, 2),
     _both("medium", 6, 2.5),
@@ -100,9 +106,11 @@ def targets(row: Row, setting: Setting) -> tuple[float | None, float | None]:
         if setting.device == "cpu" and setting.batch == 8:
             return row.must, row.goal
         if setting.device == "cuda" and setting.batch == 64:
-            return 2 * row.must, row.goal
+            return (1 if row.judges else 2) * row.must, row.goal
     large = ("llama-8b", "cuda", "bfloat16", 128)
     if (setting.shape, setting.device, setting.dtype, setting.tokens) == large:
+        if row.judges:
+            return 1.2, 1.05
         single = (
             row.circuit == "medium" and row.configurations[0].mode in ("fast", "limit") and len(row.configurations) == 1
         )

@@ -13,6 +13,8 @@ from eics.models.base import Model
 from eics.models.prompts import as_prompts
 from eics.scoring.api import score
 from eics.scoring.batch import score_prompts
+from eics.scoring.calibration.calibration import Calibration
+from eics.scoring.calibration.fit import calibrate
 from eics.scoring.cuda_graphs import without_cuda_graphs
 from eics.scoring.result import Score
 from eics.studies.bench.circuits import REFERENCES
@@ -25,6 +27,7 @@ from eics.studies.discovery.full_graph import FullGraph
 from eics.studies.discovery.task import Pair, Task
 from eics.transformer.forward import run
 
+_REFERENCE_PROMPTS = 128
 _DENSE_MOST = 1024  # the largest stalk for which the dense version is run rather than extrapolated
 
 
@@ -93,6 +96,7 @@ class Bench:
         stream = torch.Generator().manual_seed(0)
         self.ids = torch.randint(0, model.vocabulary, (setting.batch, setting.tokens), generator=stream)
         self.tokens: list[list[int]] = self.ids.tolist()
+        self._calibrations: dict[str, Calibration] = {}
         self.device = model.device
         self._on_device = self.ids.to(self.device)
         self._mask = torch.ones_like(self._on_device)
@@ -127,7 +131,8 @@ class Bench:
         """Scores through the public interface; a prompt that fails makes the row fail."""
         size = len(self.tokens)
         if len(row.configurations) == 1:
-            scores = score(self.model, circuit, self.tokens, preset=row.configurations[0], batch_size=size)
+            options, usual = row.configurations[0], self.calibration(circuit) if row.judges else None
+            scores = score(self.model, circuit, self.tokens, preset=options, batch_size=size, calibration=usual)
             results = list(scores) if not isinstance(scores, Score) else [scores]
         else:
             prompts = as_prompts(self.tokens, None)
@@ -137,6 +142,16 @@ class Bench:
             if result.status == "failed":
                 raise EICSError(f"The benchmark's row {row.name} failed: {result.reason}")
         return results
+
+    def calibration(self, circuit: Circuit) -> Calibration:
+        """What is usual for random prompts of the batch's length; learned once for each circuit."""
+        if circuit.sha256 not in self._calibrations:
+            stream = torch.Generator().manual_seed(1)
+            shape = (_REFERENCE_PROMPTS, self.setting.tokens)
+            prompts = torch.randint(0, self.model.vocabulary, shape, generator=stream).tolist()
+            size = self.setting.batch
+            self._calibrations[circuit.sha256] = calibrate(self.model, circuit, prompts, terms="sheaf", batch_size=size)
+        return self._calibrations[circuit.sha256]
 
     def discover(self, method: str) -> None:
         """Attributes every edge of the model; the corrupted prompts are the prompts reversed."""
@@ -153,6 +168,8 @@ class Bench:
 
     def measure(self, row: Row, plain: ForwardResult) -> RowResult:
         nodes, edges, work = self.work(row)
+        if row.judges:
+            self.calibration(self.circuit(row.circuit))  # is not part of the score
         memory, first = peak_memory(work, self.device)
         with without_cuda_graphs():
             counts, while_counted = self._counted(work)
@@ -176,9 +193,15 @@ class Bench:
             counts=counts,
             flop_ratio=counts.flops / plain.counts.flops,
             memory=None if memory is None or plain.memory is None else max(0.0, memory - plain.memory),
-            compared=self._compare(row, times) if self.plan.straightforward and row.configurations else None,
+            compared=self._compare(row, times)
+            if self.plan.straightforward and row.configurations and not row.judges
+            else None,
             unrecorded=first_batch,
         )
+
+    def _comparable(self, row: Row) -> bool:
+        """Whether the straightforward version is wanted, and computes the same."""
+        return self.plan.straightforward and bool(row.configurations) and not row.judges
 
     def _counted(self, work: Callable[[], object]) -> tuple[Counts, Timing]:
         before, counts = timed(self.forward, self.device), []
