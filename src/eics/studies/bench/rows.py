@@ -57,7 +57,6 @@ def _both(circuit: str, must: float | None = None, goal: float | None = None, mo
 
 
 ROWS: tuple[Row, ...] = (
-    Row("medium-calibrated-sheaf", "medium", (CALIBRATED.with_(terms="sheaf"),), 1.3, 1.1),
     _row("medium", "fast", "frozen", 4, 1.5),
     _row("medium", "fast", "jacobian", 4, 2),
     _both("medium", 6, 2.5),
@@ -68,6 +67,7 @@ ROWS: tuple[Row, ...] = (
     _both("medium", 6, 2.5, mode="limit"),
     _row("ioi", "limit", "frozen", 15, 5),
     _row("ioi", "limit", "jacobian", 15, 5),
+    Row("medium-calibrated-sheaf", "medium", (CALIBRATED.with_(terms="sheaf"),), 1.3, 1.1),
     _row("heads", "exact", "frozen", 6, 1.5),
     _row("heads", "exact", "jacobian", 20, 5),
     _row("medium", "lanczos", "frozen"),
