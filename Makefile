@@ -6,15 +6,18 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 
 .PHONY: demo test slow-test browser-test gpu-test lint docs circuits world clean
 
-demo: $(VENV)/.installed  ## Install, reproduce the paper's figure, fetch SmolLM2 and score a dozen prompts on one of its circuits.
-	@printf '\n1 of 3: the paper'"'"'s figure (half a minute)\n\n'
+demo: $(VENV)/.installed  ## Install, reproduce the paper's figure, fetch SmolLM2, score a dozen prompts on it, and find secret damage.
+	@printf '\n1 of 4: the paper'"'"'s figure (half a minute)\n\n'
 	$(BIN)/eics toy --out demo --overwrite
-	@printf '\n2 of 3: SmolLM2-135M (93 MB, unless it is there already)\n\n'
+	@printf '\n2 of 4: SmolLM2-135M (93 MB, unless it is there already)\n\n'
 	$(BIN)/eics models fetch smollm2
-	@printf '\n3 of 3: twelve prompts on a circuit of 52 nodes, in both presets (two or three minutes)\n\n'
+	@printf '\n3 of 4: twelve prompts on a circuit of 52 nodes, in both presets (one or two minutes)\n\n'
 	$(BIN)/eics score --model smollm2 --circuit facts --prompts examples/facts.jsonl --preset both --mode fast --curve \
 		--details --out demo/scores.jsonl --picture demo/scores.png --report demo/report.html --overwrite
-	@printf '\nOpen these:\n  demo/report.html  the scores, prompt by prompt, to click through\n'
+	@printf '\n4 of 4: what is usual, learned from 364 prompts; then three of twelve others are tampered with (a minute)\n\n'
+	$(BIN)/python examples/find_the_damage.py --out demo/calibrated
+	@printf '\nOpen these:\n  demo/calibrated/report.html  which node of which prompt was tampered with, and what was found\n'
+	@printf '  demo/report.html  the scores, prompt by prompt, to click through\n'
 	@printf '  demo/scores.png   the same at a glance; demo/scores.jsonl has every number\n'
 	@printf '  demo/toy.png      the paper'"'"'s figure\n'
 	@printf 'What the numbers mean: docs/what-the-numbers-mean.md\n'

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _FORMATS = (
     ": .jsonl, .json (array), .txt (one per line), .csv, .tsv or .parquet; - for standard input; or bundled "
-    "prompts: people, people-withheld, induction. Repeatable: prompts without an id are then called file:line."
+    "prompts: facts, facts-withheld, people, people-withheld, induction. Repeatable: prompts without an id are then "
+    "called file:line."
 )
 _NAMES = ("prompts", "column", "limit", "shuffle", "chat", "system")
 _FILE = click.Path(dir_okay=False, allow_dash=True)

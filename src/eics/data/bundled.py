@@ -8,7 +8,7 @@ def bundled(folder: str, ending: str) -> list[str]:
     """Names of the files in a folder of `eics.data`, without their ending.
 
     >>> bundled("prompts", ".jsonl")
-    ['induction', 'people', 'people-withheld']
+    ['facts', 'facts-withheld', 'induction', 'people', 'people-withheld']
     """
     names = (entry.name for entry in (files("eics.data") / folder).iterdir())
     return sorted(name.removesuffix(ending) for name in names if name.endswith(ending))

@@ -1,0 +1,91 @@
+"""Secret damage, and whether it is found: twelve prompts, in three of which one node is tampered with.
+
+    python examples/find_the_damage.py --out demo/calibrated
+    python examples/find_the_damage.py --model people-0 --circuit people --reference people --prompts people-withheld \
+        --group person --out found
+
+From the reference prompts, on which the circuit works, `eics.calibrate` learns what is usual. Then twelve other prompts
+are scored. In two of them a node's write at the last position is exchanged for that of another prompt, in a third one
+what an MLP reads from outside the circuit. Nobody tells the score. It writes `records.jsonl`, `report.html` and
+`usual.safetensors` into the folder, and prints what was done and what was found.
+"""
+
+import argparse
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import eics
+from eics.models.prompt_files import read_grouped
+
+PROMPTS, TAMPERED = 12, 3
+Exchange = eics.Patch | eics.PatchRead
+
+
+def damage(prompts: Sequence[eics.Prompt], nodes: Sequence[str], seed: int) -> dict[str | int, Exchange]:
+    """Three of the prompts, each with the intervention on it; the last one changes a read, the others a write."""
+    draw = random.Random(f"secret damage {seed}")
+    victims = draw.sample(range(len(prompts)), TAMPERED)
+    mlps = [node for node in nodes if node.startswith("m")]
+    chosen: dict[str | int, Exchange] = {}
+    for turn, victim in enumerate(victims):
+        donor = draw.choice([prompt.text for index, prompt in enumerate(prompts) if index != victim])
+        is_read = turn == TAMPERED - 1 and bool(mlps)
+        kind = eics.PatchRead if is_read else eics.Patch
+        chosen[prompts[victim].id] = kind(draw.choice(mlps if is_read else nodes), prompt=donor, at="last")
+    return chosen
+
+
+def main() -> None:
+    """Learns, damages, scores, reports."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--circuit", default="facts")
+    parser.add_argument("--reference", default="facts", help="prompts on which the circuit works")
+    parser.add_argument("--prompts", default="facts-withheld", help="prompts to damage")
+    parser.add_argument("--group", default="subject", help="field of the reference prompts that groups them")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the records and the page")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+
+    model, circuit = eics.load_model(given.model), eics.load_circuit(given.circuit)
+    reference = read_grouped(given.reference, given.group)
+    usual = eics.calibrate(
+        model, circuit, [item.prompt for item in reference], group=[item.group for item in reference], terms="sheaf"
+    )
+    eics.save_calibration(usual, given.out / "usual.safetensors")
+    prompts = eics.read_prompts(given.prompts, limit=PROMPTS, shuffle=True, seed=given.seed)
+    judged = [node for node in circuit.inner if node != "logits" and node not in usual.learned.sheaf.reasons]
+    secret = damage(prompts, judged, given.seed)
+    scores = eics.score(
+        model,
+        circuit,
+        [eics.Prompt(p.id, text=p.text, answer=p.answer, label=label(secret.get(p.id))) for p in prompts],
+        preset="calibrated",
+        terms="sheaf",
+        calibration=usual,
+        interventions={id: [intervention] for id, intervention in secret.items()},
+    )
+    eics.write_records(scores, given.out / "records.jsonl")
+    eics.report.write_report(scores, given.out / "report.html", source="records.jsonl")
+    for score in scores:
+        print(f"{score.id}: {label(secret.get(score.id))}; {found(score, secret.get(score.id))}")
+
+
+def label(intervention: Exchange | None) -> str:
+    """What was done to a prompt, as its label on the page."""
+    if intervention is None:
+        return "untouched"
+    return f"{intervention.node}: {'read' if isinstance(intervention, eics.PatchRead) else 'write'} exchanged"
+
+
+def found(score: eics.Score, intervention: Exchange | None) -> str:
+    """What the score says, and whether it is right."""
+    named = ", ".join(score.suspects or []) or "nothing"
+    right = score.suspects[:1] == [intervention.node] if intervention else not score.suspects
+    return f"found {named} (p = {score.p_value:.2g}): {'right' if right else 'wrong'}"
+
+
+if __name__ == "__main__":
+    main()
