@@ -321,3 +321,13 @@ def test_wrong_calls_of_calibrate(folder, tmp_path, monkeypatch, change, says):
     result = command("calibrate", folder, *(["--out", "c.json"] if "--out" not in change else []), *change)
     assert result.exit_code == 2
     assert says in " ".join(result.output.split())
+
+
+def test_a_learned_sheaf_needs_a_file_that_can_hold_it(folder, tmp_path):
+    """Refused before anything is learned: six prompts would be too few."""
+    result = command("calibrate", folder, "--out", tmp_path / "usual.json")
+    assert result.exit_code == 2
+    assert "must be a .safetensors file in a folder that exists" in " ".join(result.output.split())
+    result = command("score", folder, "--preset", "calibrated")
+    assert result.exit_code == 2
+    assert "--preset calibrated needs --calibration FILE" in " ".join(result.output.split())

@@ -325,3 +325,36 @@ def test_bases_keep_to_the_fit_and_their_bounds():
     at = coordinates(bases, samples)
     assert at.outputs.shape == (len(circuit.inner), 3, OUTPUTS)
     assert isinstance(bases, Bases)
+
+
+@pytest.mark.parametrize("at", ["answer", "all"])
+def test_prompts_can_be_added_to_a_file(tmp_path, at):
+    """In two steps as in one, but for the bases, which here come from the same prompts."""
+    model, circuit = small()
+    prompts = as_prompts(random_prompts(800 if at == "answer" else 420))
+    reader = Reader(model, circuit, CALIBRATED, at, 8)
+    items = reader.items(prompts, None, seed=0)
+    fitting = sorted((item for item in items if item.place.fits), key=lambda item: item.order)
+    usual = [item.id for item in items if not item.place.fits]
+    later = {*(item.id for item in fitting[-30:]), *usual[40:]}
+    first, rest = ([prompt for prompt in prompts if (prompt.id in later) == is_rest] for is_rest in (False, True))
+    whole = eics.calibrate(model, circuit, prompts, terms="sheaf", at=at)
+    begun = eics.calibrate(model, circuit, first, terms="sheaf", at=at, keep_moments=True)
+    eics.save_calibration(begun, tmp_path / "begun.safetensors")
+    begun = eics.load_calibration(tmp_path / "begun.safetensors")
+    added = eics.calibrate(model, circuit, rest, add_to=begun, terms="sheaf")
+    assert added.prompts == whole.prompts == len(prompts)
+    assert set(added.learned.ids) == set(whole.learned.ids)
+    fresh = random_prompts(4, seed=11)
+    how = {"preset": "calibrated", "terms": "sheaf"}
+    one, other = (eics.score(model, circuit, fresh, calibration=c, **how) for c in (whole, added))
+    for before, after in zip(one, other, strict=True):
+        z = {term.node: term.z for term in before.nodes}
+        assert {term.node: term.z for term in after.nodes} == pytest.approx(z, abs=2e-3)
+        assert after.p_value == pytest.approx(before.p_value, abs=1e-9)
+
+
+def test_prompts_cannot_be_added_to_what_was_not_kept():
+    model, circuit = small()
+    with pytest.raises(OptionError, match="--keep-moments"):
+        eics.calibrate(model, circuit, random_prompts(20), add_to=small_calibration(), terms="sheaf")

@@ -9,6 +9,7 @@ import click
 
 from eics.cli import options, output, prompt_options
 from eics.cli.help import Command, Group
+from eics.errors import OptionError
 from eics.scoring.numbers import number
 
 if TYPE_CHECKING:
@@ -21,7 +22,13 @@ _FEW = 50  # prompts; with fewer, percentiles are too coarse not to warn
 @click.command(cls=Command)
 @options.model
 @options.circuit
-@prompt_options.prompt_files("The reference set")
+@prompt_options.prompt_files("The reference set", required=False)
+@click.option(
+    "--add",
+    type=options.FILE,
+    multiple=True,
+    help="More prompts for the calibration in --out, which must have kept its moments. Repeatable.",
+)
 @click.option("--out", required=True, type=options.FILE, help="A .safetensors file; or .json, without a sheaf.")
 @options.preset("calibrated", default="calibrated", text="Options to start from; calibrated also learns a sheaf.")
 @click.option(
@@ -51,6 +58,7 @@ def calibrate(
     circuit: str,
     out: Path,
     preset: str,
+    add: tuple[Path, ...],
     group: str | None,
     at: str,
     keep_moments: bool,
@@ -75,18 +83,23 @@ def calibrate(
     eics score --model people-0 --circuit people --prompts people-withheld \\
         --preset calibrated --terms sheaf --calibration usual.safetensors
     """
+    if bool(add) == bool(given["prompts"]):
+        raise OptionError("A calibration is made from --prompts FILE, or goes on with --add FILE: give one of the two.")
+    if add:
+        given |= {"prompts": tuple(map(str, add)), "terms": "sheaf"}
     chosen = options.chosen_options(preset, given)[preset]
     from eics.circuits.load import load_circuit
     from eics.cli.terminal import print_list, track
     from eics.scoring.calibration.file import check_calibration_path, save_calibration
     from eics.scoring.calibration.fit import calibrate as fit
 
-    check_calibration_path(out)
+    check_calibration_path(out, learned=chosen.residual == "calibrated")
     files = output.outputs(
         {"--out": out},
         {"--prompts": prompt_options.input_files(given), "--circuit": circuit, "--model": model},
-        overwrite=overwrite,
+        overwrite=overwrite or bool(add),
     )
+    earlier = _earlier(out, group) if add else None
     (listed, groups), loaded_circuit = prompt_options.read_grouped(given, group), load_circuit(circuit)
     loaded = options.model_loader(given)(model)
     listed = prompt_options.in_chat(listed, loaded, given)
@@ -100,6 +113,7 @@ def calibrate(
             group=groups,
             at=at,
             keep_moments=keep_moments,
+            add_to=earlier,
             answer=answer,
             tokens=options.token_ids(tokens),
             batch_size=batch_size,
@@ -112,6 +126,16 @@ def calibrate(
         show_nodes(calibration)
         print_list(f"{out}: {_headline(calibration)}", *_sentences(calibration, len(listed)))
     output.exit_with_reasons(failures)
+
+
+def _earlier(out: Path, group: str | None) -> "Calibration":
+    """The calibration to which prompts are added."""
+    from eics.scoring.calibration.file import load_calibration
+
+    earlier = load_calibration(out)
+    if earlier.group != group:
+        raise OptionError.of("group", f"{earlier.group!r}, as when the calibration was made", group)
+    return earlier
 
 
 @click.group(cls=Group)
@@ -177,7 +201,7 @@ def _identity(calibration: "Calibration") -> Iterator[str]:
     if calibration.learned is not None:
         group = f"by {calibration.group}" if calibration.group else "by equal prompts"
         yield f"Split {group}, seed {calibration.seed}."
-        if calibration.learned.moments is not None:
+        if calibration.learned.kept is not None:
             yield "Moments were kept: more prompts can be added."
 
 

@@ -101,6 +101,8 @@ def score(
         --prompt "The capital of France is" --report report.html
     """
     runs = options.chosen_options(preset, given)
+    if given["calibration"] is None and any(chosen.residual == "calibrated" for chosen in runs.values()):
+        raise OptionError("--preset calibrated needs --calibration FILE, which `eics calibrate` makes.")
     files = _outputs(given, out, picture, report)
     explicit = given["model"] is None
     prepared = _explicit(runs, given, out) if explicit else _on_model(runs, given, out, quiet=quiet)

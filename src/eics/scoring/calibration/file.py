@@ -30,23 +30,24 @@ READABLE = (1, 2, 3)
 SUFFIXES = (".safetensors", ".json")
 
 
-def check_calibration_path(path: Path) -> None:
-    """Raises an error, before any work is done, for a path that a calibration cannot be written to."""
-    if path.suffix not in SUFFIXES or not path.parent.is_dir():
-        raise OptionError.of("out", "a .safetensors or .json file in a folder that exists", str(path))
+def check_calibration_path(path: Path, *, learned: bool = False) -> None:
+    """Raises an error, before any work is done, for a path that a calibration cannot be written to; a learned sheaf
+    takes a `.safetensors` file."""
+    suffixes = SUFFIXES[:1] if learned else SUFFIXES
+    if path.suffix not in suffixes or not path.parent.is_dir():
+        raise OptionError.of("out", f"a {' or '.join(suffixes)} file in a folder that exists", str(path))
 
 
 def save_calibration(calibration: Calibration, path: str | Path) -> None:
     """Writes a calibration in the format of the file's suffix; the file appears whole, in place of an earlier one."""
     path = as_path(path, "calibration file")
-    check_calibration_path(path)
+    check_calibration_path(path, learned=calibration.learned is not None)
     fields = {name: getattr(calibration, name) for name in _FIELDS}
     chosen = None if calibration.chosen is None else asdict(calibration.chosen)
     document = {"format": FORMAT, "version": VERSION, **fields, "chosen": chosen}
     means, learned = calibration.means, calibration.learned
     if path.suffix == ".json":
-        if learned is not None or means is None:
-            raise OptionError.of("out", "a .safetensors file for a learned sheaf", str(path))
+        assert means is not None  # only a learned sheaf can be without them
         lists = {
             part: {name: mean.tolist() for name, mean in getattr(means, part).items()} for part in ("writes", "reads")
         }

@@ -5,6 +5,7 @@ is usual, so they look more usual than any new prompt does.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,8 @@ from eics.models.prompts import Prompt, as_prompts, tokenize
 from eics.scoring.alpha import AlphaCalibration
 from eics.scoring.batch import score_prompts
 from eics.scoring.calibration.calibration import QUANTITIES, Calibration, compared
-from eics.scoring.calibration.sheaf.fit import Reader, learn
-from eics.scoring.calibration.sheaf.judge import Judge
+from eics.scoring.calibration.sheaf.fit import Reader, learn, learn_more
+from eics.scoring.calibration.sheaf.judge import Judge, Learned
 from eics.scoring.checks import check_readout, check_whole
 from eics.scoring.options import CALIBRATED, Options, resolve
 from eics.scoring.result import Score, Scores
@@ -45,6 +46,7 @@ def calibrate(
     group: Any = None,
     at: str = "answer",
     keep_moments: bool = False,
+    add_to: Calibration | None = None,
     answer: int | None = None,
     tokens: Sequence[int] | None = None,
     batch_size: int = 8,
@@ -61,6 +63,7 @@ def calibrate(
             both sides of a split. Without it, equal token lists are a group.
         at: where nodes are judged: at the `answer` position, or at `all` positions, pooled.
         keep_moments: keep what the fit summed up, so that more prompts can be added.
+        add_to: a calibration that kept its moments, to go on from; its options and seed are taken.
         tick: called with the number of prompts finished since the last call.
         failures: filled with the reason of each prompt that could not be scored.
 
@@ -88,8 +91,13 @@ def calibrate(
     learned = None
     if chosen.residual == "calibrated":
         readout = check_readout(adapted, [chosen], tokens)
-        reader = Reader(adapted, circuit, chosen, _check_at(at), batch_size, answer, readout, tick, failures)
+        earlier = _check_earlier(add_to, adapted, circuit, chosen, answer, tokens)
+        at = _check_at(at) if earlier is None else earlier.sheaf.at
+        reader = Reader(adapted, circuit, chosen, at, batch_size, answer, readout, tick, failures)
         with memory_limit(chosen.memory, adapted.device):
+            if earlier is not None and add_to is not None:
+                learned = learn_more(reader, earlier, listed, groups, add_to.seed)
+                return replace(add_to, prompts=learned.prompts, learned=learned)
             learned = learn(reader, listed, groups, chosen.seed, keep_moments=keep_moments)
         if chosen.terms == "sheaf":
             return Calibration(
@@ -147,6 +155,27 @@ def check_groups(group: Any, prompts: Sequence[Prompt]) -> list[str] | None:
         came = group if groups is None else f"{len(groups)} of them"
         raise OptionError.of("group", f"a list with one for each of the {len(prompts)} prompts", came)
     return [str(one) for one in groups]
+
+
+def _check_earlier(
+    add_to: Calibration | None,
+    model: Model,
+    circuit: Circuit,
+    options: Options,
+    answer: int | None,
+    tokens: Sequence[int] | None,
+) -> Learned | None:
+    """What was learned earlier and is to be gone on from; refuses what cannot be."""
+    if add_to is None:
+        return None
+    add_to.fit(options, circuit.label(), answer, tokens)
+    add_to.check_model(model)
+    if add_to.learned is None or add_to.learned.kept is None or add_to.alpha is not None:
+        raise OptionError(
+            "Prompts can be added to a calibration that was made with --terms sheaf --keep-moments "
+            '(terms="sheaf", keep_moments=True). This one was not: calibrate again on all prompts.'
+        )
+    return add_to.learned
 
 
 def _check_at(at: Any) -> str:

@@ -4,6 +4,7 @@ The context of a node is what every node before it wrote at the same position: e
 centred rms and reduced to `OF_EACH` components, all of them together to `REGRESSORS`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -106,6 +107,28 @@ class Coordinates:
     deviation: Tensor
     explained_deviation: Tensor
     counts: Tensor
+
+    @classmethod
+    def none(cls, judged: int) -> "Coordinates":
+        """No row yet."""
+        return cls(*(torch.zeros(judged, 0, *more, dtype=torch.float64) for more in ROWS.values()))
+
+    @classmethod
+    def cat(cls, parts: "Sequence[Coordinates]") -> "Coordinates":
+        """The rows of one after those of another."""
+        return cls(*(torch.cat([getattr(part, name) for part in parts], dim=1) for name in ROWS))
+
+    def cpu(self) -> "Coordinates":
+        """On the host, rounded to float32, as files store them."""
+        return Coordinates(*(getattr(self, name).cpu().float().double() for name in ROWS))
+
+
+ROWS: dict[str, tuple[int, ...]] = {
+    "outputs": (OUTPUTS,),
+    "regressors": (2 * REGRESSORS,),
+    **dict.fromkeys(("outside", "explained_outside", "size", "deviation", "explained_deviation", "counts"), ()),
+}
+"""The fields of coordinates, with the shape of a row."""
 
 
 def coordinates(bases: Bases, samples: Samples) -> Coordinates:

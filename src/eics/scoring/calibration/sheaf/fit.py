@@ -22,8 +22,8 @@ from eics.models.base import Model
 from eics.models.prompts import Prompt, tokenize
 from eics.scoring.batching import batch_indices
 from eics.scoring.calibration.sheaf.assign import FOLDS, Place, assign, group_of_tokens, order
-from eics.scoring.calibration.sheaf.bases import Bases, coordinates
-from eics.scoring.calibration.sheaf.judge import Learned
+from eics.scoring.calibration.sheaf.bases import Bases, Coordinates, coordinates
+from eics.scoring.calibration.sheaf.judge import Kept, Learned
 from eics.scoring.calibration.sheaf.learned import ROUNDING, Distances, LearnedSheaf, Regressions
 from eics.scoring.calibration.sheaf.moments import Moments
 from eics.scoring.calibration.sheaf.reference import Reference
@@ -142,37 +142,101 @@ def learn(
     for batch, samples in (pair for pairs in (basis, reader.batches(fitting[BASIS_PROMPTS:])) for pair in pairs):
         moments.add_(_moments(here, layout, batch, samples))
     del basis, chosen, spread
-    regressions = rounded(Regressions.of(moments, bases, layout.width, dtype))
-    sheaf = LearnedSheaf(layout, reader.at, bases, regressions, dtype)
-    reference, ids = calibrate_part(reader, sheaf, [item for item in items if not item.place.fits])
+    sheaf = LearnedSheaf(layout, reader.at, bases, _regressions(moments, bases, layout, dtype), dtype)
+    usual = _usual(reader, sheaf, [item for item in items if not item.place.fits], keep=keep_moments)
     lengths = [len(item.tokens) for item in items]
-    return Learned(
-        sheaf, reference, ids, int(moments.prompts), (min(lengths), max(lengths)), moments if keep_moments else None
-    )
+    kept = Kept(moments, usual.coordinates, usual.prompt) if keep_moments else None
+    fitted = int(moments.prompts)
+    return Learned(sheaf, usual.reference(sheaf), usual.ids, fitted, (min(lengths), max(lengths)), kept)
 
 
-def calibrate_part(
-    reader: Reader, sheaf: LearnedSheaf, items: Sequence[Item]
-) -> tuple[Reference, tuple[str | int, ...]]:
-    """The reference of these prompts, sorted by hash so that it does not depend on their order."""
-    there = sheaf.to(reader.model.device)
-    found: list[tuple[bytes, str | int, Tensor]] = []
+def learn_more(
+    reader: Reader, learned: Learned, prompts: Sequence[Prompt], groups: Sequence[Any] | None, seed: int
+) -> Learned:
+    """Goes on with more prompts, in the bases of what was learned and kept.
+
+    The parts are those that the prompts would have had in one fit with the others; only the bases, which came from the
+    first prompts, are not the same.
+    """
+    kept, sheaf = learned.kept, learned.sheaf
+    if kept is None:
+        raise OptionError("A calibration must have kept its moments before prompts can be added: use --keep-moments.")
+    if reader.layout != sheaf.layout or reader.at != sheaf.at:
+        raise OptionError("Prompts can be added to a calibration of the same circuit and positions only.")
+    items = reader.items(prompts, groups, seed)
+    fitting = sorted((item for item in items if item.place.fits), key=lambda item: item.order)
+    here, moments = sheaf.bases.to(reader.model.device), kept.moments + Moments.zero(len(sheaf.layout.judged))
+    for batch, samples in reader.batches(fitting):
+        moments.add_(_moments(here, sheaf.layout, batch, samples))
+    sheaf = replace(sheaf, regressions=_regressions(moments, sheaf.bases, sheaf.layout, sheaf.dtype))
+    before = sheaf.at_coordinates(kept.coordinates, kept.prompt, len(learned.ids))
+    added = _usual(reader, sheaf, [item for item in items if not item.place.fits], keep=True)
+    usual = _Usual(before, learned.ids, kept.coordinates, kept.prompt).and_then(added)
+    lengths = [len(item.tokens) for item in items] or list(learned.lengths)
+    shortest, longest = min(learned.lengths[0], *lengths), max(learned.lengths[1], *lengths)
+    kept = Kept(moments, usual.coordinates, usual.prompt)
+    return Learned(sheaf, usual.reference(sheaf), usual.ids, int(moments.prompts), (shortest, longest), kept)
+
+
+def _regressions(moments: Moments, bases: Bases, layout: Layout, dtype: torch.dtype) -> Regressions:
+    return rounded(Regressions.of(moments, bases, layout.width, dtype))
+
+
+@dataclass(frozen=True)
+class _Usual:
+    """The calibration part: its distances, (judged, n), its ids, and its coordinates by row."""
+
+    distances: Distances
+    ids: tuple[str | int, ...]
+    coordinates: Coordinates
+    prompt: Tensor
+
+    def and_then(self, other: "_Usual") -> "_Usual":
+        """Both, one after the other."""
+        parts = zip(self.distances.parts, other.distances.parts, strict=True)
+        return _Usual(
+            Distances(*(torch.cat(pair, dim=1) for pair in parts)),
+            self.ids + other.ids,
+            Coordinates.cat([self.coordinates, other.coordinates]),
+            torch.cat([self.prompt, other.prompt + len(self.ids)]),
+        )
+
+    def reference(self, sheaf: LearnedSheaf) -> Reference:
+        """What is usual; refuses a part that can say nothing."""
+        judged = torch.tensor([name not in sheaf.reasons for name in sheaf.layout.judged])
+        if not bool(judged.any()):
+            raise OptionError(
+                "A calibration must have a node whose write varies over its prompts. None does: take prompts that "
+                "differ."
+            )
+        if len(self.ids) < 2:
+            raise OptionError(
+                f"The calibration part must have at least 2 prompts. It has {len(self.ids)}: give more prompts or "
+                "groups."
+            )
+        return Reference.of(self.distances, judged)
+
+
+def _usual(reader: Reader, sheaf: LearnedSheaf, items: Sequence[Item], *, keep: bool) -> _Usual:
+    """The distances of these prompts, sorted by hash so that they do not depend on the order, and, to `keep`, their
+    coordinates."""
+    there, count = sheaf.to(reader.model.device), len(sheaf.layout.judged)
+    distances = [Distances(*(torch.zeros(count, 0, dtype=torch.float64) for _ in range(3)))]
+    rows, prompt = [Coordinates.none(count)], [torch.zeros(0, dtype=torch.long)]
+    found: list[Item] = []
     for batch, samples in reader.batches(sorted(items, key=lambda item: item.order)):
-        distances = there.by_prompt(samples, len(batch))
-        columns = torch.stack([distances.whole, distances.unusual_input, distances.allowed]).cpu()
-        found += [(item.order, item.id, columns[:, :, index]) for index, item in enumerate(batch)]
-    found.sort(key=lambda row: (row[0], str(row[1])))
-    judged = torch.tensor([name not in sheaf.reasons for name in sheaf.layout.judged])
-    if not bool(judged.any()):
-        raise OptionError(
-            "A calibration must have a node whose write varies over its prompts. None does: take prompts that differ."
-        )
-    if len(found) < 2:
-        raise OptionError(
-            f"The calibration part must have at least 2 prompts. It has {len(found)}: give more prompts or groups."
-        )
-    stacked = torch.stack([columns for _, _, columns in found], dim=2)  # (3, nodes, n)
-    return Reference.of(Distances(*stacked), judged), tuple(id for _, id, _ in found)
+        at = there.coordinates(samples)
+        distances.append(there.at_coordinates(at, samples.prompt, len(batch)).cpu())
+        if keep:
+            rows.append(at.cpu())
+            prompt.append(samples.prompt.cpu() + len(found))
+        found += batch
+    order_of = sorted(range(len(found)), key=lambda place: (found[place].order, str(found[place].id)))
+    sorted_places = torch.tensor(order_of, dtype=torch.long)
+    stacked = [torch.cat(parts, dim=1)[:, sorted_places] for parts in zip(*(d.parts for d in distances), strict=True)]
+    new_place = torch.empty_like(sorted_places).scatter_(0, sorted_places, torch.arange(len(found)))
+    ids = tuple(found[place].id for place in order_of)
+    return _Usual(Distances(*stacked), ids, Coordinates.cat(rows), new_place[torch.cat(prompt)])
 
 
 def rounded(part: Part) -> Part:

@@ -7,12 +7,23 @@ from torch import Tensor
 
 from eics.circuits.graph import Circuit
 from eics.errors import OptionError
+from eics.scoring.calibration.sheaf.bases import Coordinates
 from eics.scoring.calibration.sheaf.learned import LearnedSheaf
 from eics.scoring.calibration.sheaf.moments import Moments
 from eics.scoring.calibration.sheaf.reference import Judgement, Reference
 from eics.scoring.calibration.sheaf.samples import sample
 from eics.scoring.sheaf import SheafTerm
 from eics.transformer.linearize import TransformerRun
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a fit has to keep so that prompts can be added: its moments, and the coordinates of the calibration part,
+    with the number of the prompt that each row belongs to, (R,)."""
+
+    moments: Moments
+    coordinates: Coordinates
+    prompt: Tensor
 
 
 @dataclass(frozen=True)
@@ -25,7 +36,7 @@ class Learned:
         ids: of the calibration prompts, in the reference's order.
         fitted: how many prompts fitted.
         lengths: the shortest and the longest prompt, in tokens.
-        moments: what the fit kept, if asked for.
+        kept: what the fit kept, if asked for.
     """
 
     sheaf: LearnedSheaf
@@ -33,7 +44,7 @@ class Learned:
     ids: tuple[str | int, ...]
     fitted: int
     lengths: tuple[int, int]
-    moments: Moments | None = None
+    kept: Kept | None = None
 
     @property
     def prompts(self) -> int:

@@ -36,6 +36,15 @@ class Distances:
     unusual_input: Tensor
     allowed: Tensor
 
+    @property
+    def parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """All three."""
+        return self.whole, self.unusual_input, self.allowed
+
+    def cpu(self) -> "Distances":
+        """The distances on the host."""
+        return Distances(*(part.cpu() for part in self.parts))
+
 
 @dataclass(frozen=True)
 class Regressions:
@@ -139,15 +148,18 @@ class LearnedSheaf:
         return coordinates(self.bases, samples)
 
     def by_prompt(self, samples: Samples, prompts: int) -> Distances:
-        """Distances of each node and prompt, (judged, prompts): means over the positions at which it is judged."""
-        distances = self.regressions.distances(self.coordinates(samples))
+        """Distances of each node and prompt, (judged, prompts)."""
+        return self.at_coordinates(self.coordinates(samples), samples.prompt, prompts)
+
+    def at_coordinates(self, at: Coordinates, prompt: Tensor, prompts: int) -> Distances:
+        """The same from coordinates whose rows belong to these prompts, (R,): means over the positions at which a node
+        is judged."""
+        distances = self.regressions.distances(at)
         if self.at == "answer":
             return distances
-        one_hot = torch.nn.functional.one_hot(samples.prompt, prompts).double()
-        counts = samples.counts.double()
-        total = (counts @ one_hot).clamp(min=1)
-        parts = (distances.whole, distances.unusual_input, distances.allowed)
-        return Distances(*(((part * counts) @ one_hot) / total for part in parts))
+        one_hot = torch.nn.functional.one_hot(prompt, prompts).double()
+        total = (at.counts @ one_hot).clamp(min=1)
+        return Distances(*(((part * at.counts) @ one_hot) / total for part in distances.parts))
 
     @property
     def reasons(self) -> dict[str, str]:

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from eics.errors import OptionError
 from eics.scoring.calibration.sheaf.assign import FOLDS
-from eics.scoring.calibration.sheaf.bases import OF_EACH, OUTPUTS, REGRESSORS, Bases
-from eics.scoring.calibration.sheaf.judge import Learned
+from eics.scoring.calibration.sheaf.bases import OF_EACH, OUTPUTS, REGRESSORS, ROWS, Bases, Coordinates
+from eics.scoring.calibration.sheaf.judge import Kept, Learned
 from eics.scoring.calibration.sheaf.learned import ROUNDING, LearnedSheaf, Regressions
 from eics.scoring.calibration.sheaf.moments import ENERGIES, SIZE, Moments
 from eics.scoring.calibration.sheaf.reference import Reference
@@ -17,7 +17,11 @@ from eics.scoring.calibration.sheaf.samples import Layout
 from eics.transformer.explained import AT
 
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in ROUNDING}
-_PARTS: dict[str, type] = {"bases": Bases, "regressions": Regressions, "reference": Reference, "moments": Moments}
+_PARTS: dict[str, type] = {
+    "bases": Bases, "regressions": Regressions, "reference": Reference, "moments": Moments, "coordinates": Coordinates,
+}  # fmt: skip
+_KEPT = ("moments", "coordinates")
+_SINGLE = ("bases", "regressions", "coordinates")  # stored in float32, to which they were rounded
 
 
 def learned_tensors(learned: Learned) -> dict[str, Tensor]:
@@ -26,9 +30,11 @@ def learned_tensors(learned: Learned) -> dict[str, Tensor]:
         "bases": learned.sheaf.bases,
         "regressions": learned.sheaf.regressions,
         "reference": learned.reference,
-        "moments": learned.moments,
+        "moments": None if learned.kept is None else learned.kept.moments,
+        "coordinates": None if learned.kept is None else learned.kept.coordinates,
     }
-    return {
+    prompt = {} if learned.kept is None else {"prompt": learned.kept.prompt.clone()}
+    return prompt | {
         f"{name}.{field.name}": stored(getattr(part, field.name).cpu(), name)
         for name, part in parts.items()
         if part is not None
@@ -37,8 +43,8 @@ def learned_tensors(learned: Learned) -> dict[str, Tensor]:
 
 
 def stored(tensor: Tensor, part: str) -> Tensor:
-    """Maps are stored in float32, to which they were rounded when they were learned; the rest as it is."""
-    return tensor.float() if part in ("bases", "regressions") and tensor.is_floating_point() else tensor.clone()
+    """Maps and coordinates are stored in float32, the rest as it is."""
+    return tensor.float() if part in _SINGLE and tensor.is_floating_point() else tensor.clone()
 
 
 def learned_header(learned: Learned) -> dict[str, Any]:
@@ -67,12 +73,19 @@ def read_learned(header: Any, tensors: dict[str, Tensor]) -> Learned:
     if set(judged) - set(nodes) or [len(row) for row in before] != [len(nodes)] * len(judged):
         raise OptionError("must have a sheaf whose nodes are those of its circuit.")
     ids = tuple(id if isinstance(id, int) else str(id) for id in header["ids"])
-    shapes = _shapes(layout, len(ids))
-    kept = [name for name in _PARTS if name != "moments" or "moments.count" in tensors]
-    parts = {name: _part(name, tensors, shapes) for name in kept}
+    prompt = tensors.get("prompt")
+    shapes = _shapes(layout, len(ids), 0 if prompt is None else prompt.numel())
+    parts = {name: _part(name, tensors, shapes) for name in _PARTS if prompt is not None or name not in _KEPT}
+    if prompt is not None and (prompt.ndim != 1 or prompt.dtype != torch.long or not _is_index(prompt, len(ids))):
+        raise OptionError("must have the number of a calibration prompt for each row that it keeps.")
+    kept = None if prompt is None else Kept(parts["moments"], parts["coordinates"], prompt)
     shortest, longest = map(int, header["lengths"])
     sheaf = LearnedSheaf(layout, header["at"], parts["bases"], parts["regressions"], _DTYPES[header["dtype"]])
-    return Learned(sheaf, parts["reference"], ids, int(header["fitted"]), (shortest, longest), parts.get("moments"))
+    return Learned(sheaf, parts["reference"], ids, int(header["fitted"]), (shortest, longest), kept)
+
+
+def _is_index(prompt: Tensor, count: int) -> bool:
+    return bool(((prompt >= 0) & (prompt < count)).all())
 
 
 def _part(name: str, tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]]) -> Any:
@@ -91,8 +104,8 @@ def _part(name: str, tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ..
     return _PARTS[name](**values)
 
 
-def _shapes(layout: Layout, prompts: int) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor."""
+def _shapes(layout: Layout, prompts: int, rows: int) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor; `rows` of coordinates were kept."""
     n, m, d, x, y = len(layout.judged), len(layout.nodes), layout.width, 2 * REGRESSORS, OUTPUTS
     by_node = ("outputs", "leverage", "outside", "explained_outside", "penalty", "r2", "deviation", "spread", "varies")
     return {
@@ -117,4 +130,5 @@ def _shapes(layout: Layout, prompts: int) -> dict[str, tuple[int, ...]]:
         "moments.second": (n, FOLDS, SIZE, SIZE),
         "moments.energies": (n, len(ENERGIES)),
         "moments.prompts": (),
+        **{f"coordinates.{name}": (n, rows, *more) for name, more in ROWS.items()},
     }
