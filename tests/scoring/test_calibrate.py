@@ -311,8 +311,8 @@ def test_junk_and_missing_means_are_refused(folder, tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (["--out", "nowhere/c.json"], "must be a .safetensors or .json file in a folder that exists"),
-        (["--out", "c.pt"], "must be a .safetensors or .json file"),
+        (["--out", "nowhere/c.json"], "must be a .safetensors file in a folder that exists"),
+        (["--out", "c.pt"], "must be a .safetensors file"),
         (["--prompts", "nowhere.jsonl"], "must be a readable file"),
     ],
 )
