@@ -311,14 +311,15 @@ def test_junk_and_missing_means_are_refused(folder, tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (["--out", "nowhere/c.json"], "must be a .safetensors file in a folder that exists"),
-        (["--out", "c.pt"], "must be a .safetensors file"),
+        (["--out", "nowhere/c.json"], "must be a .safetensors or .json file in a folder that exists"),
+        (["--out", "c.pt"], "must be a .safetensors or .json file"),
         (["--prompts", "nowhere.jsonl"], "must be a readable file"),
     ],
 )
 def test_wrong_calls_of_calibrate(folder, tmp_path, monkeypatch, change, says):
     monkeypatch.chdir(tmp_path)
-    result = command("calibrate", folder, *(["--out", "c.json"] if "--out" not in change else []), *change)
+    out = [] if "--out" in change else ["--out", "c.json"]
+    result = command("calibrate", folder, "--preset", "paper", *out, *change)
     assert result.exit_code == 2
     assert says in " ".join(result.output.split())
 
