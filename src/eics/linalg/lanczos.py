@@ -94,8 +94,11 @@ def _between(upper: Tensor, lower: Tensor) -> tuple[Tensor, Tensor]:
     return share, share * upper + (1.0 - share) * lower
 
 
-def sampling_error(forms: Tensor, function: Tensor, weights: Tensor) -> Tensor:
-    """The standard error of the mean of forms (B, k), from their spread and the rule f, w (B, k, nodes) of each."""
+def sampling_error(
+    forms: Tensor, function: Tensor, weights: Tensor, most_understated: float = _MOST_UNDERSTATED
+) -> Tensor:
+    """The standard error of the mean of forms (B, k), from their spread and the rule f, w (B, k, nodes) of each, or of
+    some of them. The fewer forms, the more they may understate their own variance."""
     probes = forms.shape[1]
     observed = forms.var(dim=1) / probes
     size = weights.sum(dim=2).mean(dim=1)  # every probe's squared length: how many coordinates count
@@ -104,7 +107,7 @@ def sampling_error(forms: Tensor, function: Tensor, weights: Tensor) -> Tensor:
     # eigenvalues dominate. The variance over the root of that number:
     fourth = (weights * (function - mean[:, None, None]).pow(4)).sum(dim=2).mean(dim=1)
     implied = 2.0 / probes * fourth.sqrt()
-    understated = torch.minimum(implied, _MOST_UNDERSTATED * observed)
+    understated = torch.minimum(implied, most_understated * observed)
     return torch.maximum(student(probes) ** 2 * observed, understated).sqrt()
 
 

@@ -73,7 +73,7 @@ class Options:
         readout: what the stalk of `logits` holds in a model; explicit circuits ignore it.
         seed: seed of the random probes.
         node_probes, macro_probes: probes for each part and for the macro map in `lanczos`, `fast` and `limit`. The
-            macro map gets 12, 5 and 8 by default; in `fast` each of them takes three products.
+            macro map gets 12, 5 and 8 by default; in `fast` each of them takes two products, and two a third.
         steps: Lanczos steps for each probe.
         top_k: in `lanczos`, count only the k largest singular values instead of sampling.
         factorization: in `exact`, `svd` (every alpha at once), `cholesky` (fastest and smallest for one alpha), or
