@@ -23,7 +23,7 @@ GROUPS = (
 )
 RANK = {room: rank for rank, group in enumerate(GROUPS) for room in group.split()}
 SEEN_BY_REPORTING = {"errors", "data", "circuits", "reporting"}
-SEEN_BY_REPORTING |= {f"scoring.{module}" for module in ("options", "result", "records", "numbers")}
+SEEN_BY_REPORTING |= {f"scoring.{module}" for module in ("options", "result", "records", "numbers", "verdict")}
 MODULES = "alpha baselines discovery drawing formats interventions laplacian linear_file plots report testing tracking"
 EXCEPTION = ("scoring/result.py", "reporting")  # plot, to_pandas and _repr_html_ of results, inside the methods
 

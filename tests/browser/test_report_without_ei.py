@@ -33,9 +33,12 @@ def test_they_are_shown_as_scored(open_page, tmp_path):
     assert "undefined" not in page.locator("body").inner_text()
 
 
-def test_nodes_without_edges_do_not_break_the_page(open_page, tmp_path):
+def test_nodes_without_edges_are_drawn_and_listed(open_page, tmp_path):
     nodes = (NodeTerm("m0", 2.0, 0.8), NodeTerm("a0.h1", 0.5, 0.2))
     write_report([Score(id=i, status="ok", c_sh=0.4 + i, nodes=nodes) for i in range(3)], tmp_path / "a.html")
     page = open_page(tmp_path / "a.html")
-    assert "The records have no edges" in page.locator("#one").inner_text()
+    assert "the records have no edges" in page.locator("#one").inner_text()
+    assert page.locator("#circuit .node").count() == 2
+    assert page.locator("#circuit .edge").count() == 0
+    assert page.locator("#terms tbody tr td:first-child").all_inner_texts() == ["m0", "a0.h1"]
     assert page.locator(".tile[data-name=c_sh] b").inner_text() == "0.4"

@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass, replace
 
 from eics.circuits.graph import Circuit, Edge
-from eics.scoring.options import CONFIGURATION, PAPER, WELL_POSED
+from eics.scoring.options import CALIBRATED, CONFIGURATION, PAPER, WELL_POSED
 from eics.scoring.result import EdgeTerm, NodeTerm, Score, Scores, failed
 
 HOSTILE = "<script>document.title='pwned'</script> & <img src=x onerror=alert(1)> </script><!-- \u2028"
@@ -117,6 +117,37 @@ def make_details(score: Score, seed: int = 0) -> dict:
         if node not in ("input", "logits")
     }
     return {"positions": positions, "patterns": patterns, "top_tokens": tops}
+
+
+def judged_scores(*, edges: bool = True, suspects: tuple[str, ...] = ("m1", "a2.h0"), prompts: int = 3) -> Scores:
+    """Calibrated results: the suspects stand out on the first prompt, nothing does on the others, a0.h0 is not judged.
+
+    Without edges they are as `terms="sheaf"` gives them: nothing of EI, and neither edges nor norms.
+    """
+    circuit = make_circuit()
+    scores = []
+    for i in range(prompts):
+        score = make_score(circuit, f"p{i}", i, "well-posed")
+        rng = random.Random(i)
+        odd = {node: 9.0 - 3 * rank for rank, node in enumerate(suspects)} if i == 0 else {}
+        terms = []
+        for term in score.nodes:
+            z = odd.get(term.node, rng.uniform(-2, 0.9))
+            judged = {"z": z, "p": 0.004 if term.node in odd else rng.uniform(0.1, 1), "r2": rng.uniform(0.5, 0.99)}
+            terms.append(replace(term, **judged if term.node != "a0.h0" else {"reason": "its write hardly varies"}))
+        named = [node for node in suspects if node in odd]
+        sheaf = dict.fromkeys(("eics", "dei", "dei_norm", "ei_macro", "emergence_ratio", "alpha", "curve"))
+        less = {"edges": (), "ei_parts": {}, "norms": {}, "stderr": {}, **sheaf} if not edges else {}
+        scores.append(
+            replace(
+                score, status="ok", nodes=tuple(sorted(terms, key=lambda term: 9 if term.z is None else -term.z)),
+                c_ref=score.c_sh, p_value=0.004 if odd else 0.5, p_value_mean=0.25, suspects=named,
+                residual=CALIBRATED.residual, mode="fast", options={"level": 0.05},
+                diagnostics={"length": 5, "reference_prompts": 249}, details=make_details(score, i) if edges else None,
+                **less,
+            )
+        )  # fmt: skip
+    return Scores(scores)
 
 
 def detailed_scores(prompts: int = 4, presets: tuple[str, ...] = ("well-posed",), **fields) -> Scores:

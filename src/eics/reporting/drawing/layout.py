@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from eics.circuits.graph import Circuit, Kind, Node
+from eics.circuits.graph import Circuit, Edge, Kind, Node
 
 NODE_WIDTH = 0.68
 NODE_HEIGHT = 0.3
@@ -27,6 +27,7 @@ _HALF_ROW = 0.6  # from heads to the MLP of their layer, and from an MLP to the 
 _MARGIN = 0.3  # of a layer's band, below and above its nodes
 _MLP_COLUMN = 1.5  # to the right of the last head
 _SWEEPS = 4
+_ABREAST = 8  # nodes in a row if nothing says where they belong
 _GRID = 0.5  # x is rounded to it, so that nodes line up across rows
 
 
@@ -62,7 +63,20 @@ def place_nodes(circuit: Circuit) -> Layout:
     nodes = [Node.parse(name) for name in sorted(circuit.nodes)]
     if any(node.kind is Kind.OTHER for node in nodes):
         return _by_depth(circuit)
-    return _by_layer(circuit, nodes)
+    return _by_layer(circuit.edges, nodes)
+
+
+def place_names(names: Iterable[str]) -> Layout:
+    """Places nodes whose edges are not known: a transformer's by layer, others in rows by name.
+
+    >>> place_names(["m0", "a0.h1", "a0.h0"]).places
+    {'a0.h0': (0.0, 0.0), 'a0.h1': (1.0, 0.0), 'm0': (2.5, 0.6)}
+    """
+    nodes = [Node.parse(name) for name in sorted(names)]
+    if any(node.kind is Kind.OTHER for node in nodes):
+        places = {node.name: (float(i % _ABREAST), _ROW * (i // _ABREAST)) for i, node in enumerate(nodes)}
+        return Layout(places, ())
+    return _by_layer((), nodes)
 
 
 def spread(wishes: Sequence[float], step: float, low: float, high: float, grid: float | None = None) -> list[float]:
@@ -90,7 +104,7 @@ def spread(wishes: Sequence[float], step: float, low: float, high: float, grid: 
     return [shift + index * step for index, shift in enumerate(shifts)]
 
 
-def _by_layer(circuit: Circuit, nodes: Sequence[Node]) -> Layout:
+def _by_layer(edges: Iterable[Edge], nodes: Sequence[Node]) -> Layout:
     heads: dict[int, list[Node]] = {}
     mlps: dict[int, str] = {}
     ends = {node.kind: node.name for node in nodes if node.layer is None}
@@ -119,7 +133,7 @@ def _by_layer(circuit: Circuit, nodes: Sequence[Node]) -> Layout:
         levels.append([ends[Kind.LOGITS]])
     columns = max((len(level) for level in levels), default=1)
     column = columns - 1 + _MLP_COLUMN if heads or ends else 0.0
-    across = _arrange(circuit, levels, dict.fromkeys(mlps.values(), column), columns)
+    across = _arrange(edges, levels, dict.fromkeys(mlps.values(), column), columns)
     return _layout(across, heights, rows)
 
 
@@ -131,7 +145,7 @@ def _by_depth(circuit: Circuit) -> Layout:
     levels = [sorted(n for n in depth if depth[n] == step) for step in range(max(depth.values()) + 1)]
     heights = {node: _ROW * step for node, step in depth.items()}
     rows = [Row(f"depth {step}", _ROW * step - _MARGIN, _ROW * step + _MARGIN) for step in range(len(levels))]
-    return _layout(_arrange(circuit, levels, {}, max(map(len, levels))), heights, rows)
+    return _layout(_arrange(circuit.edges, levels, {}, max(map(len, levels))), heights, rows)
 
 
 def _layout(across: Mapping[str, float], heights: Mapping[str, float], rows: Iterable[Row]) -> Layout:
@@ -140,33 +154,36 @@ def _layout(across: Mapping[str, float], heights: Mapping[str, float], rows: Ite
 
 
 def _arrange(
-    circuit: Circuit, levels: Sequence[list[str]], fixed: Mapping[str, float], columns: int
+    edges: Iterable[Edge], levels: Sequence[list[str]], fixed: Mapping[str, float], columns: int
 ) -> dict[str, float]:
     """x of every node: each level is ordered by, and drawn towards, the mean x of its neighbours.
 
     Sweeps up and down a few times, starting from the order of the names, which also breaks ties. Keeps the sweep whose
     edges run least sideways, because sideways edges cross.
     """
-    neighbours: dict[str, list[str]] = {node: [] for node in circuit.nodes}
-    for edge in sorted(circuit.edges, key=str):
-        neighbours[edge.source].append(edge.target)
-        neighbours[edge.target].append(edge.source)
+    ordered_edges = sorted(edges, key=str)
     across = dict(fixed)
     for level in levels:
         start = _GRID * round((columns - len(level)) / 2 / _GRID)
         across |= {node: start + index for index, node in enumerate(level)}
-    best, least = dict(across), _sideways(circuit, across)
+    if not ordered_edges:
+        return across
+    neighbours: dict[str, list[str]] = {node: [] for node in across}
+    for edge in ordered_edges:
+        neighbours[edge.source].append(edge.target)
+        neighbours[edge.target].append(edge.source)
+    best, least = dict(across), _sideways(ordered_edges, across)
     for _ in range(_SWEEPS):
         for level in (*levels, *reversed(levels)):
             wish = {node: fmean(across[neighbour] for neighbour in neighbours[node]) for node in level}
             ordered = sorted(level, key=lambda node: (wish[node], level.index(node)))
             positions = spread([wish[node] for node in ordered], 1.0, 0.0, columns - 1.0, _GRID)
             across |= dict(zip(ordered, positions, strict=True))
-        if (length := _sideways(circuit, across)) < least - 1e-9:
+        if (length := _sideways(ordered_edges, across)) < least - 1e-9:
             best, least = dict(across), length
     return best
 
 
-def _sideways(circuit: Circuit, across: Mapping[str, float]) -> float:
+def _sideways(edges: Iterable[Edge], across: Mapping[str, float]) -> float:
     """How far all edges run sideways together."""
-    return sum(abs(across[source] - across[target]) for source, target, _ in sorted(circuit.edges, key=str))
+    return sum(abs(across[source] - across[target]) for source, target, _ in edges)

@@ -24,6 +24,7 @@ from eics.reporting.page.details import finite, packed, token_of
 from eics.reporting.page.packing import Packed, halves, pairs, short, shorts
 from eics.reporting.page.runs import Origin, differences, find_runs, last_name
 from eics.scoring.result import EdgeTerm, NodeTerm, Score
+from eics.scoring.verdict import verdict
 
 SCRIPTS = (
     "data.js", "dom.js", "colour.js", "table.js", "run.js", "distributions.js", "prompts.js", "usual.js", "zoom.js",
@@ -32,7 +33,7 @@ SCRIPTS = (
 )  # fmt: skip
 """The page's code, in the order in which it is concatenated."""
 
-NUMBERS = ("eics", "c_sh", "dei", "dei_norm", "ei_macro", "emergence_ratio", "percentile")
+NUMBERS = ("eics", "c_sh", "dei", "dei_norm", "ei_macro", "emergence_ratio", "percentile", "p_value", "p_value_mean")
 """The numbers of a record, in the order in which the page stores them."""
 
 _SHOWN_DIAGNOSTICS = ("length", "share_position_0", "kernel_dim", "lambda2", "spectral_gap", "projection_distance")
@@ -177,7 +178,8 @@ def _record(score: Score, order: Mapping[Edge, int], circuit: Mapping[str, Any],
         nodeShare=_by_name({term.node: 0.0 if consistent else term.share for term in score.nodes}, nodes),
         nodeResidual=_by_name({term.node: term.residual for term in score.nodes}, nodes) if propagated else None,
         nodeTotal=None if propagated else _total(score.nodes),
-        nodeZ=_by_name(_usual(score), nodes),
+        nodeZ=_by_name(_of_nodes(score, "z"), nodes),
+        **_judged(score, nodes),
         usual=_percentiles(score),
         curve=_curve(score, grids),
         predictions=_predictions(score) or None,
@@ -211,10 +213,24 @@ def _total(terms: Sequence[EdgeTerm | NodeTerm]) -> float | None:
     return short(worst.residual / worst.share) if worst is not None and worst.share > 0 else None
 
 
-def _usual(score: Score) -> dict[str, float]:
-    """How many standard deviations a node's share lies from its usual one, if a calibration says so."""
-    values = {term.node: finite(getattr(term, "z", None)) for term in score.nodes}
+def _of_nodes(score: Score, name: str) -> dict[str, float]:
+    """A number of the node terms that a calibration gives: z, p or r2."""
+    values = {term.node: finite(getattr(term, name)) for term in score.nodes}
     return {node: value for node, value in values.items() if value is not None}
+
+
+def _judged(score: Score, nodes: Sequence[str]) -> dict[str, Any]:
+    """What a record says that was compared with what is usual; nothing of any other."""
+    sentence = verdict(score)
+    if sentence is None:
+        return {}
+    return {
+        "verdict": sentence,
+        "suspects": score.suspects,
+        "nodeP": _by_name(_of_nodes(score, "p"), nodes),
+        "nodeR2": _by_name(_of_nodes(score, "r2"), nodes),
+        "nodeReason": {term.node: term.reason for term in score.nodes if term.reason} or None,
+    }
 
 
 def _percentiles(score: Score) -> list[float | None] | None:

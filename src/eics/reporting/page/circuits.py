@@ -1,6 +1,7 @@
 """Circuits rebuilt from the edges of all their records, and laid out in pixels once for all prompts.
 
-A single record lacks the edges left out of its C_sh.
+A single record lacks the edges left out of its C_sh. Records by node alone (`terms="sheaf"`) have no edges: their nodes
+are then drawn without any.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 from eics.circuits.graph import Circuit, Edge, Node
 from eics.errors import CircuitError
-from eics.reporting.drawing.layout import NODE_HEIGHT, NODE_WIDTH, Layout, place_nodes
+from eics.reporting.drawing.layout import NODE_HEIGHT, NODE_WIDTH, Layout, place_names, place_nodes
 from eics.reporting.drawing.routes import Point, route_edges
 from eics.scoring.result import Score
 
@@ -26,12 +27,14 @@ class SeenCircuit:
 
     name: str | None
     order: dict[Edge, int] = field(default_factory=dict)
+    nodes: set[str] = field(default_factory=set)
     attributions: dict[Edge, float] = field(default_factory=dict)
     positions: dict[str, list[int]] = field(default_factory=dict)
     disagrees: bool = False
 
     def see(self, score: Score) -> None:
         self.positions |= score.node_positions
+        self.nodes |= {term.node for term in score.nodes}
         new = []
         for term in score.edges:
             edge = Edge(term.source, term.target, term.port)
@@ -46,7 +49,10 @@ class SeenCircuit:
         notes = ["Records of one circuit have different attributions; the first are shown."] * self.disagrees
         graph: dict[str, Any] = {"width": 0, "height": 0, "box": [0, 0], "nodes": [], "edges": [], "rows": []}
         try:
-            graph = _draw_graph(self.order, self.attributions, self.positions) if self.order else graph
+            if self.order:
+                graph = _draw_graph(self.order, self.attributions, self.positions)
+            elif self.nodes:
+                graph = _draw_nodes(self.nodes, self.positions)
         except CircuitError as error:
             notes.append(f"A circuit cannot be drawn: {error}")
             graph["edges"] = [[e.source, e.target, e.port, self.attributions.get(e), None] for e in self.order]
@@ -61,22 +67,22 @@ class Circuits:
         self._numbers: dict[Hashable, int] = {}
 
     def number(self, score: Score) -> int:
-        """Number of a record's circuit, identified by its hash or, in older records, by its set of edges."""
-        key = score.circuit["sha256"] if score.circuit else frozenset(map(str, score.edges))
+        """Number of a record's circuit, identified by its hash or, in older records, by its edges or nodes."""
+        key = score.circuit["sha256"] if score.circuit else frozenset(map(str, score.edges or score.nodes))
         if key not in self._numbers:
             self._numbers[key] = len(self.seen)
             self.seen.append(SeenCircuit(score.circuit["name"] if score.circuit else None))
         return self._numbers[key]
 
     def see(self, score: Score) -> None:
-        """Adds the edges of a record to its circuit, if the record has one."""
+        """Adds the edges and nodes of a record to its circuit, if the record has one."""
         if has_circuit(score):
             self.seen[self.number(score)].see(score)
 
 
 def has_circuit(score: Score) -> bool:
     """Whether a record says which circuit it belongs to; failed records of older versions do not."""
-    return score.circuit is not None or bool(score.edges)
+    return score.circuit is not None or bool(score.edges) or bool(score.nodes)
 
 
 def _draw_graph(
@@ -88,32 +94,45 @@ def _draw_graph(
     sheet = _Sheet(layout)
     index = {node: number for number, node in enumerate(circuit.nodes)}
     routes = route_edges(layout, circuit.edges)
-    return {
-        "width": sheet.width,
-        "height": sheet.height,
-        "box": [round(NODE_WIDTH * sheet.column, 1), round(NODE_HEIGHT * sheet.row, 1)],
-        "nodes": [
-            [name, *sheet.at(layout.places[name]), Node.parse(name).kind.value, positions.get(name) or None]
-            for name in circuit.nodes
-        ],
-        "edges": [
-            [index[e.source], index[e.target], e.port, attributions.get(e), sheet.steps(routes[e])]
-            for e in circuit.edges
-        ],
-        "rows": [[row.label, *sorted(sheet.at((0.0, y))[1] for y in (row.low, row.high))] for row in layout.rows],
-    }
+    drawn = [
+        [index[e.source], index[e.target], e.port, attributions.get(e), sheet.steps(routes[e])] for e in circuit.edges
+    ]
+    return sheet.drawn(circuit.nodes, positions) | {"edges": drawn}
+
+
+def _draw_nodes(names: Iterable[str], positions: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """The same for nodes whose edges are not known, in the order of computation."""
+    layout = place_names(names)
+    ranks = {name: Node.parse(name).rank for name in layout.places}
+    ordered = sorted(layout.places, key=lambda name: (ranks[name] or 0.0, layout.places[name]))
+    return _Sheet(layout).drawn(ordered, positions) | {"edges": []}
 
 
 class _Sheet:
     """Converts the layout's units to pixels, with y downwards."""
 
     def __init__(self, layout: Layout) -> None:
+        self._layout = layout
         longest = max(map(len, layout.places))
         self.column = max(_COLUMN, (longest * _LETTER + _PADDING) / NODE_WIDTH)
         self.width = round(_LEFT + (layout.width + 0.5) * self.column + _MARGIN)
         self.row = _ROW * min(_STRETCH, max(1.0, _SHALLOW * self.width / (layout.height * _ROW)))
         self._top = layout.height * self.row + _MARGIN
         self.height = round(self._top + _MARGIN)
+
+    def drawn(self, names: Iterable[str], positions: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+        """Size, nodes in the given order and labelled rows."""
+        places, rows = self._layout.places, self._layout.rows
+        return {
+            "width": self.width,
+            "height": self.height,
+            "box": [round(NODE_WIDTH * self.column, 1), round(NODE_HEIGHT * self.row, 1)],
+            "nodes": [
+                [name, *self.at(places[name]), Node.parse(name).kind.value, positions.get(name) or None]
+                for name in names
+            ],
+            "rows": [[row.label, *sorted(self.at((0.0, y))[1] for y in (row.low, row.high))] for row in rows],
+        }
 
     def at(self, point: Point) -> Point:
         x, y = point

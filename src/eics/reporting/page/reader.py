@@ -18,7 +18,8 @@ from eics.scoring.options import CONFIGURATION, RECORDED
 from eics.scoring.records import from_row, is_parquet, parquet_rows
 from eics.scoring.result import READABLE_VERSIONS, RECORD_VERSION, STATUSES, Score, Scores
 
-_NUMBERS = ("eics", "c_sh", "consistency", "dei", "dei_norm", "ei_macro", "emergence_ratio", "percentile", "alpha")
+_NUMBERS = ("eics", "c_sh", "consistency", "dei", "dei_norm", "ei_macro", "emergence_ratio", "percentile", "alpha",
+            "c_ref", "p_value", "p_value_mean")  # fmt: skip
 _NEEDED = ("eics", "c_sh", "dei", "dei_norm", "ei_macro")
 _OF_EI = ("eics", "dei", "dei_norm", "ei_macro")  # all null in a record that was made without the EI term
 _WHOLE = ("seed", "forward_passes")
@@ -144,12 +145,14 @@ class _Record:
         record |= {name: self._map(name) for name in _MAPS}
         record |= {name: number if isinstance(number := self.raw.get(name), int) else None for name in _WHOLE}
         record["edges"] = self._terms("edges", ("source", "target"), ("residual", "share"), ("cosine", "attribution"))
-        record["nodes"] = self._terms("nodes", ("node",), ("residual", "share"), ("z",))
+        record["nodes"] = self._terms("nodes", ("node",), ("residual", "share"), ("z", "p", "r2"))
         record |= {
             "id": self._id(),
             "status": self._status(record),
             "circuit": self._circuit(),
             "diagnostics": self.raw["diagnostics"] if isinstance(self.raw.get("diagnostics"), dict) else {},
+            "suspects": self._suspects(),
+            "options": self.raw["options"] if isinstance(self.raw.get("options"), dict) else {},
             "curve": self._curve(),
             "tokens": self._tokens(),
             "node_positions": self._positions(),
@@ -233,7 +236,8 @@ class _Record:
             if name == "edges" and min(numbers["residual"] or 0.0, numbers["share"] or 0.0) < 0:
                 continue
             port = {"port": term["port"] if isinstance(term.get("port"), str) else None} if "target" in texts else {}
-            terms.append({key: term[key] for key in texts} | port | numbers)
+            why = {"reason": term["reason"]} if name == "nodes" and isinstance(term.get("reason"), str) else {}
+            terms.append({key: term[key] for key in texts} | port | numbers | why)
         if lost := len(listed) - len(terms):
             self.note(f"{lost} of {len(listed)} {name} lack a field or have an impossible number; left out")
         return terms
@@ -254,6 +258,13 @@ class _Record:
             self.note("the curve cannot be read")
             return None
         return columns
+
+    def _suspects(self) -> list[str] | None:
+        listed = self.raw.get("suspects")
+        if listed is None or (isinstance(listed, list) and all(isinstance(node, str) for node in listed)):
+            return listed
+        self.note("suspects cannot be read")
+        return None
 
     def _tokens(self) -> list[str] | None:
         tokens = self.raw.get("tokens")

@@ -44,7 +44,10 @@ class Run:
         """The run as the page shows it."""
         scored = [score for score in self.scores if not score.failed]
         alphas = sorted({score.alpha for score in scored if score.alpha is not None})
-        size = f"{len(circuit['nodes'])} nodes, {len(circuit['edges'])} edges"
+        edges = (
+            f"{len(circuit['edges'])} edges" if circuit["edges"] or not circuit["nodes"] else "edges not in the records"
+        )
+        size = f"{len(circuit['nodes'])} nodes, {edges}"
         optional = ("fingerprint", "file", "interventions")
         return {
             "label": self.label,
@@ -53,6 +56,7 @@ class Run:
                 ["model", shown("model", self.settings["model"])],
                 ["circuit", f"{last_name(circuit['name'] or 'unnamed')} ({size})"],
                 ["prompts", f"{len(self.scores)} ({len(scored)} scored)"],
+                *([["compared with", count]] if (count := sentences.reference(scored)) else []),
                 *([name, str(self.used[name])] for name in RECORDED if self.used[name] is not None),
                 ["dtype", self.settings["dtype"] or "not recorded"],
                 *([name, shown(name, self.settings[name])] for name in optional if self.settings[name]),
@@ -63,6 +67,7 @@ class Run:
             "exact": sentences.exactness(scored),
             "warnings": sentences.warnings(self.scores),
             "byNode": any(score.nodes for score in scored),
+            "judged": bool(sentences.judged(scored)),
         }
 
 

@@ -5,11 +5,15 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from eics.circuits.graph import Kind, Node
+from eics.scoring.numbers import number
 from eics.scoring.result import EdgeTerm, Score, Scores, length_correlation
 
 _DOMINANT = 0.5  # share above which one token, edge or part deserves a warning
 _TINY_GAP = 1e-3
 _NOISY = 0.5  # standard error over the spread between prompts
+
+
+_EXACT = "C_sh, residuals, shares, cosines and norms are exact up to rounding."
 
 
 def alpha_sentence(scored: Sequence[Score]) -> str:
@@ -34,8 +38,9 @@ def alpha_sentence(scored: Sequence[Score]) -> str:
 
 def exactness(scored: Sequence[Score]) -> list[str]:
     """What is exact and what is estimated."""
+    plain = [_judgement(scored)] if judged(scored) else [_EXACT]
     if _without_ei(scored):
-        return ["C_sh, residuals, shares, cosines and norms are exact up to rounding.", "EI was not computed."]
+        return [*plain, "EI was not computed."]
     how = {
         "exact": "EI is exact too: computed by factorization, without sampling.",
         "lanczos": "EI is estimated by stochastic Lanczos quadrature.",
@@ -43,9 +48,35 @@ def exactness(scored: Sequence[Score]) -> list[str]:
         "limit": "EI is the small-alpha form, alpha/2 ||J||_F^2: an upper bound for ranking.",
     }.get((scored[0].mode if scored else None) or "")
     if how is None:
-        return ["The records do not say how EI was computed."]
+        return [*(plain if judged(scored) else []), "The records do not say how EI was computed."]
     error = "" if scored[0].mode == "exact" else f" {_error_sentence(scored)}"
-    return ["C_sh, residuals, shares, cosines and norms are exact up to rounding.", how + error]
+    return [*plain, how + error]
+
+
+def reference(scored: Sequence[Score]) -> str | None:
+    """How many prompts say what is usual; None if the records were not compared with any."""
+    counts = sorted({n for score in judged(scored) if isinstance(n := score.diagnostics.get("reference_prompts"), int)})
+    if not counts:
+        return None
+    return f"{counts[0] if len(counts) == 1 else f'{counts[0]} to {counts[-1]}'} calibration prompts"
+
+
+def judged(scored: Sequence[Score]) -> list[Score]:
+    """The records that were compared with what is usual."""
+    return [score for score in scored if score.p_value is not None and score.suspects is not None]
+
+
+def _judgement(scored: Sequence[Score]) -> str:
+    count = reference(scored)
+    smallest = ""
+    if count is not None:
+        most = max(n for score in judged(scored) if isinstance(n := score.diagnostics.get("reference_prompts"), int))
+        smallest = f": {count}, so that no p is below {number(1 / (1 + most), trim=True)}"
+    return (
+        "C_ref, z and shares are exact up to rounding, given the calibration: what each node writes for what it reads "
+        "was learned from its reference prompts, and so was r2. p-values are counts of calibration prompts at least "
+        f"as unusual{smallest}."
+    )
 
 
 def _without_ei(scored: Sequence[Score]) -> bool:
@@ -66,7 +97,7 @@ def _error_sentence(scored: Sequence[Score]) -> str:
 def warnings(scores: Scores) -> list[dict[str, str]]:
     """Reasons not to trust a number blindly, the worst first."""
     scored = Scores(score for score in scores if not score.failed)
-    checks = (_clipped, _norms, _gap, _sampling, _concentrated, _left_out, _length)
+    checks = (_kind, _clipped, _norms, _gap, _sampling, _concentrated, _left_out, _length)
     found = [*_failed(scores), *(warning for check in checks for warning in check(scored))]
     return [{"title": title, "text": text} for title, text in found]
 
@@ -77,6 +108,24 @@ def _failed(scores: Scores) -> Iterator[tuple[str, str]]:
         listed = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common(3))
         more = f"; and {len(reasons) - 3} other reasons" if len(reasons) > 3 else ""
         yield (f"{reasons.total()} of {len(scores)} prompts were not scored", f"{listed}{more}.")
+
+
+def _kind(scored: Scores) -> Iterator[tuple[str, str]]:
+    compared = judged(scored)
+    if not compared:
+        return
+    count = reference(scored)
+    levels = {level for score in compared if isinstance(level := score.options.get("level"), float)}
+    chance = (
+        f" Even of such prompts, up to {number(100 * max(levels), trim=True)}% have a suspect by chance."
+        if levels
+        else ""
+    )
+    yield (
+        "p-values hold for prompts of the same kind as the reference",
+        f"Usual is what the {count or 'calibration prompts'} did. On prompts of another form, length or topic a small "
+        f"p may say no more than that they are different.{chance}",
+    )
 
 
 def _clipped(scored: Scores) -> Iterator[tuple[str, str]]:
@@ -169,7 +218,8 @@ def _left_out(scored: Scores) -> Iterator[tuple[str, str]]:
     if left:
         yield (
             f"{left} edges are left out",
-            "The linearization 'frozen' holds attention patterns fixed, so edges into <q> and <k> are not in C_sh.",
+            "The linearization 'frozen' holds attention patterns fixed, so edges into <q> and <k> "
+            + ("have no residual of their own." if judged(scored) else "are not in C_sh."),
         )
 
 

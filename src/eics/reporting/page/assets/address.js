@@ -54,7 +54,7 @@ const unprefixed = (prefix, given) => Object.fromEntries(Object.entries(given).f
 function addressOf(state) {
   const parts = {
     ...(state.record ? keyOf(state.record) : {}), ...termKey(state.record, state.term), ...(state.other ? prefixed("compare", keyOf(state.other)) : {}), ...(state.base ? prefixed("base", keyOf(state.base)) : {}),
-    by: state.measure === "share" ? null : state.measure, prune: state.prune ? state.prune.toPrecision(4) : null, zoom: viewKey(state.view), "compare-zoom": viewKey(state.viewB),
+    by: state.measure, prune: state.prune ? state.prune.toPrecision(4) : null, zoom: viewKey(state.view), "compare-zoom": viewKey(state.viewB),
     colour: state.colour, edges: state.limit === STEP ? null : String(state.limit), tab: state.tab, slides: state.slides ? "1" : null,
   };
   return new URLSearchParams(Object.entries(parts).filter(([, part]) => part !== null && part !== undefined)).toString();
@@ -82,7 +82,7 @@ function readAddress() {
   const [prune, limit] = [Number(given.prune), Number(given.edges)];
   return {
     run: record.run, record, other: other && scored(other) && other !== record ? other : null, base: recordAt(unprefixed("base", given)), term: termAt(record, given),
-    measure: Object.hasOwn(MEASURES, given.by ?? "") ? given.by : "share", prune: prune > 0 && prune <= 1 ? prune : 0, view: viewAt(given.zoom), viewB: viewAt(given["compare-zoom"]),
+    measure: Object.hasOwn(MEASURES, given.by ?? "") ? given.by : null, prune: prune > 0 && prune <= 1 ? prune : 0, view: viewAt(given.zoom), viewB: viewAt(given["compare-zoom"]),
     colour: given.colour ?? null, limit: limit > 0 ? limit : STEP, tab: given.tab === "node" || given.tab === "edge" ? given.tab : undefined, slides: given.slides === "1",
   };
 }

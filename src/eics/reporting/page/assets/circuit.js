@@ -3,13 +3,14 @@
 const THIN = 1.1;
 const WIDEST = 8;
 const PLAIN = 2; // width of every edge without attributions
+const RING = 4; // pixels from a suspect to the ring around it
 const STEP = 60; // edges drawn in full, and added by "more"
 
 /**
  * Draws the first `limit` edges in full and the others faint; `mark` also draws those that touch the selection. Edges
  * with a share below `prune` are left out, and nodes that lose all their edges fade.
  * @param {{id: string, label: string, limit: number, prune: number, order?: number[], colourOf?: (edge: number) => string,
- *   paint: (node: number) => {fill?: string, ink?: string, note?: string, value?: number, absent?: boolean},
+ *   paint: (node: number) => {fill?: string, ink?: string, note?: string, value?: number, absent?: boolean, suspect?: boolean},
  *   view: {scale: number, x: number, y: number}, moved: () => void}} options
  * @param {{choose: (term: Term|null) => void, hover: (term: Term|null, event?: MouseEvent) => void, selected: () => Term|null}} actions
  */
@@ -130,14 +131,15 @@ function drawNode(record, index, painted, faded, actions) {
   const [wide, tall] = circuit.box;
   const round = { head: 6, mlp: 0 }[kind] ?? tall / 2;
   const share = ofNodes(record, "share")[index];
-  const label = [name, KINDS[kind], missing(share) ? null : `share ${percent(share)}`, painted.note].filter(Boolean).join(", ");
+  const label = [name, KINDS[kind], painted.suspect ? "suspect" : null, missing(share) ? null : `share ${percent(share)}`, painted.note].filter(Boolean).join(", ");
   return svg("g", {
-    class: `node ${kind}${faded ? " faded" : ""}${painted.absent ? " absent" : ""}`, "data-node": index, "data-value": painted.value ?? null, role: "button", tabindex: index ? -1 : 0, "aria-label": label, "aria-pressed": "false",
+    class: `node ${kind}${faded ? " faded" : ""}${painted.absent ? " absent" : ""}${painted.suspect ? " suspect" : ""}`, "data-node": index, "data-value": painted.value ?? null, role: "button", tabindex: index ? -1 : 0, "aria-label": label, "aria-pressed": "false",
     ...handlers({ kind: "node", index }, actions),
   },
+  painted.suspect ? svg("rect", { x: x - wide / 2 - RING, y: y - tall / 2 - RING, width: wide + 2 * RING, height: tall + 2 * RING, rx: round + RING, class: "ring" }) : null,
   svg("rect", { x: x - wide / 2, y: y - tall / 2, width: wide, height: tall, rx: round, style: painted.fill ? { fill: painted.fill } : {} }),
   svg("text", { x, y, dy: "0.35em", style: painted.ink ? { fill: painted.ink } : {} }, name),
-  painted.note ? svg("text", { x, y: y + tall / 2 + 11, class: "note" }, painted.note) : null,
+  painted.note ? svg("text", { x, y: y + tall / 2 + (painted.suspect ? 11 + RING : 11), class: "note" }, painted.note) : null,
   positions ? svg("text", { x: x + wide / 2 + 3, y, dy: "0.35em", class: "at" }, `@${cut(positions.join(","), 9)}`) : null);
 }
 
@@ -163,12 +165,14 @@ function walk(event, picture, order, circuit, actions) {
 
 /** What width, dashes and colours mean. Both scales are square roots: the middle is a quarter of the maximum. */
 function circuitKey(record, strongest, colours) {
+  const ring = record.suspects?.length ? el("div", { class: "scale narrow" }, el("span", { class: "suspect-name" }, "ring"), el("small", {}, "suspect")) : null;
+  if (nodesAlone(record)) return el("div", { class: "key" }, colours, ring);
   const wedge = svg("svg", { viewBox: `0 0 120 ${WIDEST}`, class: "wedge", "aria-hidden": "true" }, svg("path", { d: `M0 ${(WIDEST - THIN) / 2}v${THIN}L120 ${WIDEST}V0z` }));
   const widths = strongest
     ? el("div", { class: "scale narrow" }, el("span", {}, "edge width: |attribution|"), wedge, el("small", {}, [0, strongest / 4, strongest].map((at) => el("span", {}, text(at, 3)))))
     : el("div", { class: "scale narrow" }, el("span", {}, "edge width"), el("small", {}, "all equal: the records have no attributions"));
   const dashed = circuitOf(record).edges.some((edge) => edge[3] < 0) ? el("div", { class: "scale narrow" }, el("span", {}, "dashed"), el("small", {}, "negative attribution")) : null;
-  return el("div", { class: "key" }, colours, widths, dashed);
+  return el("div", { class: "key" }, colours, widths, dashed, ring);
 }
 
 const edgeKey = (record) => (record.consistent ? el("div", { class: "scale" }, el("b", {}, "Consistent to rounding: no edge is to blame.")) : colourKey("edge colour: share of squared residual", gradient(heat), [0, record.most / 4, record.most].map(percent)));
@@ -179,10 +183,10 @@ const LEGIBLE = 26; // pixels of type on a slide
 function enlargeLabels(picture, record) {
   const scale = picture.getScreenCTM()?.a ?? 1;
   if (labelSize(circuitOf(record)) * scale >= LEGIBLE * 0.7) return;
-  const shares = ofNodes(record, "share");
+  const bad = badness(record);
   const size = LEGIBLE / scale;
   const taken = [];
-  const worst = [...picture.querySelectorAll(".node")].sort((a, b) => (shares[b.dataset.node] || 0) - (shares[a.dataset.node] || 0));
+  const worst = [...picture.querySelectorAll(".node")].sort((a, b) => (bad[b.dataset.node] || 0) - (bad[a.dataset.node] || 0));
   for (const [rank, node] of worst.entries()) {
     const [name, x, y] = circuitOf(record).nodes[node.dataset.node];
     const [label, ...others] = node.querySelectorAll("text");
@@ -197,7 +201,7 @@ function enlargeLabels(picture, record) {
 /** Scrolls a picture that is wider than its frame sideways, so that the given node or the worst one is in the middle. */
 function centre(picture, record, index) {
   const frame = picture.parentElement;
-  const shares = ofNodes(record, "share");
-  const at = index ?? [...shares.keys()].reduce((best, node) => ((shares[node] || 0) > (shares[best] || 0) ? node : best), 0);
+  const bad = badness(record);
+  const at = index ?? [...bad.keys()].reduce((best, node) => ((bad[node] || 0) > (bad[best] || 0) ? node : best), 0);
   frame.scrollLeft = (circuitOf(record).nodes[at][1] / circuitOf(record).width) * picture.getBoundingClientRect().width - frame.clientWidth / 2;
 }

@@ -40,6 +40,9 @@ function away(part) {
   return `rgb(${middle.map((first, i) => Math.round(first + size * (end[i] - first))).join(",")})`;
 }
 
+/** Colour of a z, from 0 or less (as usual) to 1 (far above): linear, so that what is nearly usual stays pale. */
+const aboveUsual = (part) => away(clamp(part, 0, 1) ** 2);
+
 const gradient = (colour, from = 0) => `linear-gradient(90deg, ${[0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1].map((at) => colour(from + at * (1 - from))).join(", ")})`;
 
 const labelColour = (index) => LABELS[isDark() ? "dark" : "light"][index];

@@ -8,6 +8,7 @@
  *   errors?: (number|null)[], usual?: (number|null)[], more?: Object<string, number>, consistent?: boolean,
  *   total?: number, most: number, angles?: boolean, edges: string, fine?: string, norm?: Packed, ei?: Packed,
  *   branch?: Packed, nodeShare?: Packed, nodeResidual?: Packed, nodeTotal?: number, nodeZ?: Packed,
+ *   verdict?: string, suspects?: string[], nodeP?: Packed, nodeR2?: Packed, nodeReason?: Object<string, string>,
  *   curve?: {grid: number, dei: Packed, zeros?: number[]}, predictions?: [string, number][], warnings?: string[],
  *   details?: {positions: Object<string, Packed>, tops: Object<string, [string, number][]>,
  *     patterns: Object<string, {queries: number[], keys: number, lengths: number[], weights: Packed}>},
@@ -66,7 +67,7 @@ function unpack(/** @type {Entry} */ record) {
   if (!decoded.has(record) && record.mean) decoded.set(record, meanLists(record.run));
   if (!decoded.has(record)) {
     const lists = pairs(record.edges, record.fine ?? "", record.most);
-    for (const name of ["norm", "ei", "branch", "nodeShare", "nodeResidual", "nodeZ"]) lists[name] = halves(record[name]);
+    for (const name of ["norm", "ei", "branch", "nodeShare", "nodeResidual", "nodeZ", "nodeP", "nodeR2"]) lists[name] = halves(record[name]);
     if (!record.nodeResidual && record.nodeTotal) lists.nodeResidual = lists.nodeShare.map((share) => share * record.nodeTotal);
     lists.residual = lists.share.map((share) => share * (record.total ?? 0));
     lists.dei = halves(record.curve?.dei);
@@ -75,7 +76,7 @@ function unpack(/** @type {Entry} */ record) {
   return decoded.get(record);
 }
 
-const LISTS = ["share", "cosine", "residual", "norm", "ei", "branch", "nodeShare", "nodeResidual"];
+const LISTS = ["share", "cosine", "residual", "norm", "ei", "branch", "nodeShare", "nodeResidual", "nodeZ"];
 const withoutGaps = (numbers) => numbers.filter((number) => !missing(number));
 const average = (numbers) => (withoutGaps(numbers).length ? withoutGaps(numbers).reduce((sum, number) => sum + number, 0) / withoutGaps(numbers).length : NaN);
 const means = new Map();
@@ -97,7 +98,7 @@ function meanOf(run) {
 
 function meanLists(run) {
   const all = recordsOf(run).filter(scored).map(unpack);
-  const lists = { nodeZ: [], dei: [] };
+  const lists = { nodeP: [], nodeR2: [], dei: [] };
   for (const name of LISTS) lists[name] = (all.find((one) => one[name].length)?.[name] ?? []).map((_, index) => average(all.map((one) => one[name][index])));
   return lists;
 }
@@ -111,6 +112,10 @@ const scored = (record) => record.status !== "failed"; // a number may be missin
 const recordsOf = (run) => RECORDS.filter((record) => record.run === run);
 const promptText = (record) => record.prompt ?? (record.tokens ? record.tokens.join("") : "");
 const labelOf = (record) => record.label ?? "no label";
+const judged = (record) => record.verdict !== undefined; // compared with what is usual, node by node
+const suspected = (record, index) => Boolean(record.suspects?.includes(circuitOf(record).nodes[index][0]));
+/** Whether a record was scored by node alone, so that nothing is known of its edges. */
+const nodesAlone = (record) => !edgesByShare(record).length && unpack(record).nodeShare.length > 0;
 
 /** The same prompt in a run, or undefined. */
 function twin(record, run) {
@@ -137,6 +142,7 @@ function edgesByShare(record) {
 function ofNodes(record, measure) {
   const lists = unpack(record);
   if (measure === "norm" || measure === "ei") return lists[measure];
+  if (measure === "z") return lists.nodeZ;
   const own = measure === "share" ? lists.nodeShare : lists.nodeResidual;
   if (own.length) return own;
   const sums = circuitOf(record).nodes.map(() => NaN);
@@ -145,6 +151,16 @@ function ofNodes(record, measure) {
     if (typeof target === "number" && !missing(term)) sums[target] = (sums[target] || 0) + term;
   }
   return sums;
+}
+
+/** How bad a node is: how unusual if the record says so, else what it contributes. */
+const badness = (record) => (judged(record) ? unpack(record).nodeZ : ofNodes(record, "share"));
+
+/** The nodes, the worst first; those without a number keep their order and come last. */
+function nodesByBadness(record) {
+  const bad = badness(record);
+  const size = (index) => (missing(bad[index]) ? -Infinity : bad[index]);
+  return [...circuitOf(record).nodes.keys()].sort((a, b) => (size(a) === size(b) ? a - b : size(b) - size(a)));
 }
 
 /** The settings in which the runs of two records differ, each with both values. */

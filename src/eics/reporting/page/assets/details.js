@@ -17,13 +17,13 @@ function positionStrip(record, state, actions) {
   order.sort((a, b) => sum(b) - sum(a));
   return [
     matrix({
-      id: "strip", caption: `Share of C_sh by node and token, in percent`, corner: "% of C_sh", most, columns: Array.from({ length }, (_, position) => tokenColumn(record, position)),
+      id: "strip", caption: `Share of ${judged(record) ? "the squared residual" : "C_sh"} by node and token, in percent`, corner: judged(record) ? "% of residual" : "% of C_sh", most, columns: Array.from({ length }, (_, position) => tokenColumn(record, position)),
       rows: order.map((index) => ({
         name: nodes[index][0], title: `${percent(sum(index))} in all`, cells: shares.get(index),
         choose: () => actions.choose({ kind: "node", index }), selected: state.term?.kind === "node" && state.term.index === index,
       })),
     }),
-    el("p", { class: "dim" }, "A row adds up to the node’s share. Select a node’s name to find it in the circuit. A dot is too small for a digit."),
+    el("p", { class: "dim" }, `${judged(record) ? "What a node’s parents leave unexplained, by token, before it is compared with usual: not a part of C_ref." : "A row adds up to the node’s share."} Select a node’s name to find it in the circuit. A dot is too small for a digit.`),
   ];
 }
 

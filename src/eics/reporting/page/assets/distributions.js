@@ -6,14 +6,18 @@ const BINS = 44;
 const DOT = 3.4;
 
 const NAMES = {
-  eics: "EICS", c_sh: "C_sh", dei: "dEI (nats)", dei_norm: "emergence term", ei_macro: "macro EI (nats)",
+  p_value: "p", p_value_mean: "p of the mean", eics: "EICS", c_sh: "C_sh", dei: "dEI (nats)", dei_norm: "emergence term", ei_macro: "macro EI (nats)",
   emergence_ratio: "emergence ratio r", percentile: "percentile",
 };
 
+/** What a record's C_sh is called: relative to a reference it is C_ref, which is 1 on a usual prompt. */
+const sheafName = (record) => (runOf(record).judged ? "C_ref" : "C_sh");
+const numberName = (record, name) => (name === "c_sh" ? sheafName(record) : NAMES[name]);
+
 /** A record in a few words: its score and C_sh, as far as it has them, or its status. */
 function headline(record) {
-  const known = ["eics", "c_sh"].filter((name) => scored(record) && !missing(value(record, name)));
-  return known.map((name) => `${NAMES[name]} ${text(value(record, name))}`).join(", ") || record.status;
+  const known = [judged(record) ? "p_value" : "eics", "c_sh"].filter((name) => scored(record) && !missing(value(record, name)));
+  return known.map((name) => `${numberName(record, name)} ${text(value(record, name))}`).join(", ") || record.status;
 }
 
 /** One figure per number. `rows` are labels with their colours; a label of null takes every record. */
@@ -23,12 +27,13 @@ function renderDistributions(records, rows, chosen, choose) {
 }
 
 function distribution(name, records, rows, chosen, choose) {
+  const title = numberName(records[0], name);
   const values = records.map((record) => value(record, name));
   const [low, high] = [Math.min(...values), Math.max(...values)];
-  if (low === high) return el("figure", { class: "distribution" }, el("figcaption", {}, NAMES[name], el("small", {}, ` ${text(low)} on every prompt`)));
+  if (low === high) return el("figure", { class: "distribution" }, el("figcaption", {}, title, el("small", {}, ` ${text(low)} on every prompt`)));
   const x = (number) => 12 + ((number - low) / (high - low)) * (WIDE - 24);
   const bin = (number) => Math.min(BINS - 1, Math.floor(((number - low) / (high - low)) * BINS));
-  const picture = svg("svg", { class: "spread", viewBox: `0 0 ${WIDE} ${rows.length * TALL + 20}`, role: "img", "aria-label": `Distribution of ${NAMES[name]}` });
+  const picture = svg("svg", { class: "spread", viewBox: `0 0 ${WIDE} ${rows.length * TALL + 20}`, role: "img", "aria-label": `Distribution of ${title}` });
   for (const [index, { label, colour }] of rows.entries()) {
     const group = records.filter((record) => label === null || labelOf(record) === label);
     picture.append(...spreadRow(group, name, x, bin, (index + 1) * TALL - 4, colour, chosen, choose));
@@ -36,7 +41,7 @@ function distribution(name, records, rows, chosen, choose) {
   const base = rows.length * TALL;
   const ends = [low, (low + high) / 2, high];
   picture.append(...ends.map((at) => svg("text", { x: x(at), y: base + 13, class: "tick", "text-anchor": at === low ? "start" : at === high ? "end" : "middle" }, text(at, 3))));
-  return el("figure", { class: "distribution" }, el("figcaption", {}, NAMES[name]), picture);
+  return el("figure", { class: "distribution" }, el("figcaption", {}, title), picture);
 }
 
 function spreadRow(group, name, x, bin, base, colour, chosen, choose) {

@@ -1,7 +1,7 @@
 // The state of the page, and the actions that change it.
 
 const state = {
-  run: null, record: null, other: null, base: null, term: null, hovered: null, limit: STEP, tab: "edge", measure: "share", prune: 0, colour: null, slides: false,
+  run: null, record: null, other: null, base: null, term: null, hovered: null, limit: STEP, tab: "edge", measure: null, prune: 0, colour: null, slides: false,
   view: { scale: 1, x: 0, y: 0 }, viewB: { scale: 1, x: 0, y: 0 },
 };
 
@@ -30,7 +30,7 @@ const actions = {
     announce(`Configuration ${DATA.runs[run].label}`);
   },
   compare(record) {
-    Object.assign(state, { other: record, tab: record ? "edge" : state.tab });
+    Object.assign(state, { other: record, tab: record && !judged(state.record) ? "edge" : state.tab });
     renderPrompt();
   },
   /** Chooses A of a comparison: a prompt becomes the one that the page shows. */

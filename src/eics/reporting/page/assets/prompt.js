@@ -8,17 +8,18 @@ function makePrompt(state, actions) {
     const record = state.record;
     const complete = record && scored(record);
     const painted = complete ? paintNodes(record, state.colour) : null;
-    drawn = complete ? drawCircuit(record, { id: "circuit", label: "The circuit.", limit: state.limit, prune: state.prune, paint: painted.paint, view: state.view, moved: actions.moved }, actions) : null;
+    const paint = (index) => ({ ...painted.paint(index), suspect: suspected(record, index) });
+    drawn = complete ? drawCircuit(record, { id: "circuit", label: "The circuit.", limit: state.limit, prune: state.prune, paint, view: state.view, moved: actions.moved }, actions) : null;
     tables = {};
     byId("one").replaceChildren(
       el("h2", {}, "One prompt"),
-      record ? el("div", { class: "card lead" }, chooser(record), tokens(record), predictions(record), configurations(record), numbers(record), remarks(record)) : el("p", { class: "card" }, "There is no record to show."),
+      record ? el("div", { class: "card lead" }, chooser(record), sentence(record), tokens(record), predictions(record), configurations(record), numbers(record), remarks(record)) : el("p", { class: "card" }, "There is no record to show."),
       ...(complete ? [
         el("div", { class: "columns one" },
           el("div", { class: "card" }, el("h3", {}, "The circuit"), picture(record, painted)),
           el("div", { class: "stack beside" }, el("div", { class: "card detail", id: "detail", role: "status" }), el("div", { class: "card", id: "terms" }))),
         details(record),
-        el("div", { class: "columns half" },
+        nodesAlone(record) ? "" : el("div", { class: "columns half" },
           el("div", { class: "card" }, el("h3", {}, "dEI over alpha"), curve(record)),
           el("div", { class: "card" }, el("h3", {}, "Compared with another prompt, edge by edge"), comparison(record))),
       ] : []));
@@ -36,10 +37,17 @@ function makePrompt(state, actions) {
     mark();
   }
 
+  const shownTab = () => (nodesAlone(state.record) ? "node" : state.tab);
+
   /** The table of the current tab, built on first use. */
   function table() {
-    tables[state.tab] ??= { edge: edgeTable, node: nodeTable }[state.tab](state.record, other(), actions);
-    return tables[state.tab];
+    tables[shownTab()] ??= { edge: edgeTable, node: nodeTable }[shownTab()](state.record, other(), actions);
+    return tables[shownTab()];
+  }
+
+  /** What a judged record says, in a sentence. */
+  function sentence(record) {
+    return judged(record) ? el("p", { class: `verdict${record.suspects.length ? " alarm" : ""}`, id: "verdict" }, record.verdict) : null;
   }
 
   function chooser(record) {
@@ -101,7 +109,7 @@ function makePrompt(state, actions) {
       const error = errorOf(record, name);
       const against = other() ? el("small", {}, `${nameOf(other(), record, 12)}: ${text(value(other(), name))}`) : null;
       const usual = name === "percentile" ? null : record.usual?.[NUMBER[name]];
-      return missing(value(record, name)) ? null : el("div", { class: "tile", "data-name": name }, el("span", {}, NAMES[name]), el("b", {}, text(value(record, name))), error ? el("small", {}, `± ${text(error, 2)}`) : null, missing(usual) ? null : chip(usual, true), against);
+      return missing(value(record, name)) ? null : el("div", { class: "tile", "data-name": name }, el("span", {}, numberName(record, name)), el("b", {}, text(value(record, name))), error ? el("small", {}, `± ${text(error, 2)}`) : null, missing(usual) ? null : chip(usual, true), against);
     };
     const shown = ([name]) => name !== "share_position_0" || runOf(record).positions === "all";
     const minor = ([name, number]) => el("div", { class: "tile minor" }, el("span", {}, MORE[name] ?? name), el("b", {}, name.startsWith("share") ? percent(number) : text(number)));
@@ -112,8 +120,8 @@ function makePrompt(state, actions) {
     if (!drawn) return el("p", {}, circuitOf(record).edges.length ? "It cannot be drawn; its edges are in the table." : "The records have no edges.");
     const name = [slug(runOf(record).label), slug(String(record.id)) || "prompt", "circuit"].filter(Boolean).join("-");
     return [thinning(record), el("div", { class: "tools" }, pruning(record), colours(record), drawn.buttons, exportButtons(drawn.picture, `${record.id}: ${cut(promptText(record), 90)} (${runOf(record).label})`, name)),
-      circuitKey(record, drawn.strongest, [edgeKey(record), painted.key]), el("div", { class: "picture" }, drawn.picture),
-      el("p", { class: "dim hint" }, "Point at an edge or a node, or press Tab and use the arrow keys: up and down for edges, left and right for nodes, Escape to deselect. Zoom with + and −, or with the wheel after a click.")];
+      circuitKey(record, drawn.strongest, [nodesAlone(record) ? null : edgeKey(record), painted.key]), el("div", { class: "picture" }, drawn.picture),
+      el("p", { class: "dim hint" }, nodesAlone(record) ? "Scored by node alone: the records have no edges. Point at a node, or press Tab and use the arrow keys, Escape to deselect." : "Point at an edge or a node, or press Tab and use the arrow keys: up and down for edges, left and right for nodes, Escape to deselect. Zoom with + and −, or with the wheel after a click.")];
   }
 
   /** Leaves out edges with a small share; the slider is cubic, because most shares are small. */
@@ -166,6 +174,7 @@ function makePrompt(state, actions) {
 
   function tabs() {
     const tab = (kind, name) => el("button", { type: "button", role: "tab", id: `tab-${kind}`, "aria-selected": String(state.tab === kind), onclick: () => actions.tab(kind) }, name);
+    if (nodesAlone(state.record)) return el("h3", {}, "Nodes");
     return el("div", { class: "tabs", role: "tablist", "aria-label": "Terms of C_sh" }, tab("edge", "Edges"), tab("node", "Nodes"));
   }
 
@@ -177,6 +186,7 @@ function makePrompt(state, actions) {
 
   function comparison(record) {
     if (!other()) return el("p", { class: "dim" }, "Choose a prompt above, after “compare with”: the table then has both shares and their difference, and a plot here has one point per edge.");
+    if (nodesAlone(other())) return el("p", { class: "dim" }, "The other prompt has no edges; the table of nodes has both.");
     return [acrossSettings(record, other()), drawCompare(record, other(), actions), el("p", { class: "dim" }, "On the line both prompts agree; above it the edge is worse on the prompt of the vertical axis. Both axes are square roots.")];
   }
 
@@ -184,8 +194,8 @@ function makePrompt(state, actions) {
   function mark() {
     if (!state.record || !scored(state.record)) return;
     point();
-    table().mark(state.term?.kind === state.tab ? state.term.index : null);
-    byId("detail").replaceChildren(...(state.term ? describe(state.record, state.term) : worst(state.record)).flat(9));
+    table().mark(state.term?.kind === shownTab() ? state.term.index : null);
+    byId("detail").replaceChildren(...[state.term ? [describe(state.record, state.term), says(state.record, state.term)] : worst(state.record)].flat(9).filter(Boolean));
     byId("head")?.replaceChildren(el("h3", {}, "The selected node"), ...[headDetails(state.record, state.term)].flat(9));
     const chosen = state.term?.kind === "node" ? circuitOf(state.record).nodes[state.term.index][0] : null;
     for (const row of document.querySelectorAll("#strip tbody tr")) row.setAttribute("aria-selected", String(row.firstElementChild.textContent === chosen));
@@ -199,7 +209,15 @@ function makePrompt(state, actions) {
     markCompare(state.hovered ?? state.term);
   }
 
+  /** The most unusual nodes of a judged record, with what it says of each. */
+  function unusual(record) {
+    const { nodeP, nodeR2 } = unpack(record);
+    const line = (i) => el("li", {}, el("span", {}, el("span", { class: suspected(record, i) ? "suspect-name" : null }, circuitOf(record).nodes[i][0])), el("span", {}, "z ", zCell(record, i)), el("span", {}, `p ${text(nodeP[i], 3)}`), el("span", {}, `r² ${asR2(nodeR2[i])}`));
+    return [el("b", {}, "Most unusual nodes"), el("ol", { class: "worst unusual" }, nodesByBadness(record).slice(0, 5).map(line)), el("p", { class: "dim" }, "Select a node to see its numbers here.")];
+  }
+
   function worst(record) {
+    if (judged(record)) return unusual(record);
     const lists = unpack(record);
     const byNode = runOf(record).byNode;
     const nodes = () => [...lists.nodeShare.keys()].filter((i) => !Number.isNaN(lists.nodeShare[i])).sort((a, b) => lists.nodeShare[b] - lists.nodeShare[a]);

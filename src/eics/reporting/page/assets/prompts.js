@@ -18,13 +18,16 @@ function makePrompts(state, choose) {
 
   function columns(records) {
     const has = (name) => records.some((record) => !missing(value(record, name)));
-    const number = (name, title, short = NAMES[name]) => has(name) && { name: short, title, number: true, of: (record) => value(record, name), show: (record) => shownNumber(record, name) };
+    const sheaf = DATA.runs[state.run].judged ? "C_ref" : "C_sh";
+    const number = (name, title, short = name === "c_sh" ? sheaf : NAMES[name]) => has(name) && { name: short, title, number: true, of: (record) => value(record, name), show: (record) => shownNumber(record, name) };
     return [
       { name: "prompt", wide: true, of: (record) => String(record.id), show: (record) => [el("b", {}, cut(String(record.id), 60)), " ", el("span", { class: "dim" }, cut(promptText(record), 90)), record.warnings ? el("span", { class: "flag", title: record.warnings.join(" ") }, " ⚠", el("span", { class: "unseen" }, " has warnings")) : null] },
       records.some((record) => record.answer !== undefined) && { name: "answer", side: true, of: (record) => record.answer ?? null, show: (record) => cut(record.answer ?? "", 30) },
       labelled && { name: "label", side: true, of: (record) => record.label ?? null, show: (record) => labelMark(labelOf(record)) },
-      number("eics", "The score: emergence term / (1 + C_sh)"),
-      number("c_sh", "How much the circuit's edges leave unexplained; 0 means everything is explained"),
+      number("p_value", "Small if some node wrote something unusual for what it read; holds for prompts of the same kind as the reference"),
+      records.some(judged) && { name: "suspects", title: "Nodes that wrote something unusual for what they read, most unusual first", of: (record) => record.suspects?.join(" ") || null, show: suspectList },
+      number("eics", `The score: emergence term / (1 + ${sheaf})`),
+      number("c_sh", sheaf === "C_ref" ? "How unusual the nodes are together; 1 on a usual prompt" : "How much the circuit's edges leave unexplained; 0 means everything is explained"),
       number("dei", "Macro EI minus the EI of the parts, signed"),
       number("dei_norm", "Emergence term: dEI over macro EI, clipped at 0; r / (1 + r) if intensive", "term"),
       number("emergence_ratio", "Emergence ratio: macro EI over the mean EI of the parts, both per channel", "ratio r"),
@@ -44,7 +47,7 @@ function makePrompts(state, choose) {
     const all = recordsOf(state.run);
     const rows = all.filter((record) =>
       (!FILTER.status || record.status === FILTER.status) && (!FILTER.label || labelOf(record) === FILTER.label) &&
-      (!needle || `${record.id} ${promptText(record)} ${record.answer ?? ""} ${record.reason ?? ""}`.toLowerCase().includes(needle)));
+      (!needle || `${record.id} ${promptText(record)} ${record.answer ?? ""} ${record.reason ?? ""} ${record.suspects?.join(" ") ?? ""}`.toLowerCase().includes(needle)));
     table.set(rows);
     table.mark(INDEX.get(state.record), false);
     count.textContent = `${rows.length} of ${all.length} prompts`;
@@ -84,6 +87,16 @@ function makePrompts(state, choose) {
     },
     shown: () => table.shown(),
   };
+}
+
+const NAMED = 3; // suspects before "more"
+
+/** The suspects of a prompt, each marked as in the picture. */
+function suspectList(record) {
+  if (!judged(record)) return "–";
+  if (!record.suspects.length) return el("span", { class: "dim" }, "none");
+  const more = record.suspects.length - NAMED;
+  return [record.suspects.slice(0, NAMED).map((node) => [el("span", { class: "suspect-name" }, node), " "]), more > 0 ? el("span", { class: "dim", title: record.suspects.join(", ") }, `+${more}`) : null];
 }
 
 function shownNumber(record, name) {

@@ -3,13 +3,15 @@
 const GLOSS = {
   mode: { exact: "EI by factorization", lanczos: "EI by stochastic Lanczos quadrature", fast: "EI estimated from spectra of heads and moments of the rest", limit: "EI in its small-alpha form, for ranking" },
   linearization: { jacobian: "the true Jacobian of every node", frozen: "norms, attention patterns and gates held fixed" },
-  residual: { edge: "one term per edge (equation 2)", joint: "one term per node: what all its parents leave unexplained", propagated: "the circuit run on its own, compared at its sinks" },
+  residual: { edge: "one term per edge (equation 2)", joint: "one term per node: what all its parents leave unexplained", propagated: "the circuit run on its own, compared at its sinks", calibrated: "one term per node: what it writes against what is usual for what it reads" },
   parts: { nodes: "dEI subtracts every node", branches: "dEI subtracts every edge into a sink" },
   metric: { euclidean: "plain norms", relative: "each node in its own units, position by position" },
   emergence: { difference: "dEI, clipped at 0 (equation 3)", intensive: "nats per channel, not clipped" },
   positions: { all: "every token", no_sink: "from the second token on", last: "only the last token" },
   readout: { final_norm: "output of the final norm", logits: "all centred logits", tokens: "centred logits of chosen tokens" },
 };
+
+const UNUSUAL = "No single number here has been shown to predict correct answers. A suspect wrote something that the reference prompts do not lead one to expect; that does not say whether the answer is wrong, and a node with a low r2 is judged by little.";
 
 function renderRun(run) {
   const facts = run.facts.map(([name, fact]) => [el("dt", {}, name), el("dd", {}, fact, GLOSS[name]?.[fact] ? el("small", {}, GLOSS[name][fact]) : null)]);
@@ -20,7 +22,7 @@ function renderRun(run) {
       el("div", { class: "card" }, el("dl", { class: "facts" }, facts, el("dt", {}, "alpha"), el("dd", {}, alpha, el("small", {}, run.alphaHow)))),
       el("div", { class: "card" }, el("h3", {}, "Exact or estimated"), run.exact.map((line) => el("p", {}, line)),
         el("h3", {}, "Before you trust a number"), run.warnings.length ? run.warnings.map(warning) : el("p", {}, "Nothing in the records calls for a warning."),
-        el("p", { class: "dim" }, "No single number here has been shown to predict correct answers. A residual is what the circuit's edges leave unexplained; it does not say whether that matters.")),
+        el("p", { class: "dim" }, run.judged ? UNUSUAL : "No single number here has been shown to predict correct answers. A residual is what the circuit's edges leave unexplained; it does not say whether that matters.")),
     ),
   );
 }

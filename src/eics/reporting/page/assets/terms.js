@@ -18,12 +18,23 @@ function describe(record, term) {
   const [name, , , kind, positions] = circuit.nodes[i];
   return [
     el("b", {}, name), " ", el("span", { class: "dim" }, KINDS[kind] ?? ""),
-    el("dl", {}, line("EI", lists.ei[i], inNats), line("norm of a_v", lists.norm[i]), line("share of C_sh", lists.nodeShare[i], percent), line("squared residual", lists.nodeResidual[i]),
-      line("compared with usual", lists.nodeZ[i], (far) => signed(far, inSigmas)),
+    suspected(record, i) ? [" ", el("span", { class: "suspect-name" }, "suspect")] : null,
+    record.nodeReason?.[name] ? el("p", {}, `Not judged: ${record.nodeReason[name]}.`) : null,
+    el("dl", {}, judged(record) ? [line("z", lists.nodeZ[i], inSigmas), line("p", lists.nodeP[i]), line("r²", lists.nodeR2[i], asR2)] : null, line("EI", lists.ei[i], inNats), line("norm of a_v", lists.norm[i]), line(`share of ${sheafName(record)}`, lists.nodeShare[i], percent), line("squared residual", lists.nodeResidual[i]),
+      judged(record) ? null : line("compared with usual", lists.nodeZ[i], (far) => signed(far, inSigmas)),
       line("positions", positions, () => positions.map((t) => tokenAt(record, t)).join(", "))),
   ];
 }
 
+/** What a selected node's write says, in the card of a judged prompt: the question after "which node". */
+function says(record, term) {
+  const tops = term?.kind === "node" && judged(record) ? record.details?.tops[circuitOf(record).nodes[term.index][0]] : null;
+  if (!tops?.length) return [];
+  return [el("p", { class: "says" }, el("span", { class: "dim" }, "its write favours "), tops.slice(0, SAID).map(([token, logit]) => [el("span", { class: "token", title: `adds ${text(logit, 3)} to the logit` }, token.replaceAll("\n", "⏎")), " "]))];
+}
+
+const SAID = 5; // tokens that the card lists
+const asR2 = (number) => (missing(number) ? "–" : tidy(number.toFixed(2)));
 const inNats = (number) => `${text(number, 3)} nats`;
 const asCosine = (number) => (missing(number) ? "–" : tidy(number.toFixed(2)));
 const tokenAt = (record, position) => (record.tokens?.[position] === undefined ? String(position) : `${position} “${record.tokens[position]}”`);
@@ -52,22 +63,50 @@ function edgeTable(record, other, actions) {
   return termTable("edge", "Edges", columns, edgesByShare(record), actions);
 }
 
+/** A z in its colour, in words for a node that was not judged. */
+function zCell(record, index) {
+  const z = unpack(record).nodeZ[index];
+  const reason = record.nodeReason?.[circuitOf(record).nodes[index][0]];
+  if (missing(z)) return reason ? el("span", { class: "dim", title: reason }, "not judged") : "–";
+  return el("span", { class: "chip", "data-z": z, style: { background: aboveUsual(z / FAR), color: inkOn(aboveUsual(z / FAR)) } }, inZ(z));
+}
+
+const inZ = (z) => tidy(z.toFixed(1));
+const nodeName = (record) => ({ name: "node", of: (i) => circuitOf(record).nodes[i][0], show: (i) => (suspected(record, i) ? el("span", { class: "suspect-name" }, circuitOf(record).nodes[i][0]) : circuitOf(record).nodes[i][0]) });
+
+/** What a judged record says of its nodes; in a comparison with another one, both z and their difference. */
+function usualColumns(record, other) {
+  const lists = unpack(record);
+  if (!judged(record)) return [];
+  const z = (name, entry, title) => ({ ...numberColumn(name, (i) => unpack(entry).nodeZ[i], undefined, title), show: (i) => zCell(entry, i) });
+  if (!other) {
+    const reasons = record.nodeReason && { name: "not judged because", of: (i) => record.nodeReason[circuitOf(record).nodes[i][0]] ?? null, show: (i) => record.nodeReason[circuitOf(record).nodes[i][0]] ?? "" };
+    return [
+      z("z", record, "standard deviations above the mean of the calibration prompts"), numberColumn("p", (i) => lists.nodeP[i], undefined, "share of calibration prompts at least as unusual"),
+      numberColumn("r²", (i) => lists.nodeR2[i], asR2, "how much of its write what it reads explains, on the reference prompts"), reasons,
+    ];
+  }
+  const theirs = unpack(other).nodeZ;
+  if (!theirs.length) return [z("z", record)];
+  const difference = (i) => theirs[i] - lists.nodeZ[i];
+  return [z(`z, ${nameOf(record, other, 7)}`, record), z(`z, ${nameOf(other, record, 7)}`, other),
+    { name: "difference", title: "second z minus first; sorted by magnitude", number: true, of: (i) => Math.abs(difference(i)), show: (i) => (missing(difference(i)) ? "–" : signed(difference(i), inZ)) }];
+}
+
 /** The table of nodes: share, EI and norm; in a comparison, the shares and EI of both prompts. */
 function nodeTable(record, other, actions) {
-  const circuit = circuitOf(record);
   const lists = unpack(record);
   const theirs = other ? unpack(other) : null;
   const most = largest(lists.nodeShare, theirs?.nodeShare ?? []);
   const both = (name, list, show) => [[record, lists], [other, theirs]].map(([entry, from]) => from?.[list].length &&
     numberColumn(other ? `${name}, ${nameOf(entry, entry === record ? other : record, 7)}` : name, (i) => from[list][i], show));
   const columns = [
-    { name: "node", of: (i) => circuit.nodes[i][0] },
-    ...both(other ? "share" : "share of C_sh", "nodeShare", (share) => barred(share, most)),
+    nodeName(record), ...usualColumns(record, other),
+    ...both(other ? "share" : `share of ${sheafName(record)}`, "nodeShare", (share) => barred(share, most)),
     ...both(other ? "EI" : "EI (nats)", "ei"),
     ...(other ? [] : both("norm", "norm")),
   ];
-  const rows = [...circuit.nodes.keys()];
-  if (lists.nodeShare.length) rows.sort((a, b) => (lists.nodeShare[b] || 0) - (lists.nodeShare[a] || 0));
+  const rows = lists.nodeShare.length ? nodesByBadness(record) : [...circuitOf(record).nodes.keys()];
   return termTable("node", "Nodes", columns, rows, actions);
 }
 

@@ -30,11 +30,16 @@ function deviations(record, scale) {
   return ofNodes(record, "share").map((share, index) => (spread[index].width > 0 ? (share - spread[index].middle) / spread[index].width : NaN));
 }
 
+const BY_Z = {
+  title: "node colour: z", colour: aboveUsual, from: 0, ends: ["0 or less: usual", `▲ ${FAR}σ or more: unusual`],
+  note: "z: how far a write is from what the node’s reading leads one to expect, in standard deviations above the mean of the calibration prompts",
+};
+
 /** The colour scales that a record has, the one to start with first. */
 function scalesOf(record) {
   return [
-    unpack(record).nodeZ.length && { key: "usual", name: "compared with usual", title: "node colour: compared with usual", note: "standard deviations from the calibration's reference prompts" },
-    { key: "share", name: "share of C_sh", title: "node colour: share of C_sh" },
+    unpack(record).nodeZ.length && { key: "usual", name: "compared with usual", title: "node colour: compared with usual", note: "standard deviations from the calibration's reference prompts", ...(judged(record) ? BY_Z : {}) },
+    { key: "share", name: `share of ${sheafName(record)}`, title: `node colour: share of ${sheafName(record)}` },
     recordsOf(record.run).filter(scored).length >= ENOUGH && { key: "run", name: "compared with this run's prompts", title: "node colour: compared with this run’s prompts", note: "robust standard deviations from the median of the run" },
   ].filter(Boolean);
 }
@@ -57,15 +62,16 @@ function paintNodes(record, chosen) {
     return { paint, key: most > 0 ? colourKey(scale.title, gradient(heat), [0, most / 4, most].map(percent)) : null };
   }
   const far = deviations(record, scale.key);
+  const { colour = away, from = -1 } = scale;
   const paint = (index) => {
     const part = far[index] / FAR;
-    return missing(part) ? {} : { fill: away(part), ink: inkOn(away(part)), note: Math.abs(far[index]) >= 1 ? signed(far[index], inSigmas) : null, value: far[index] };
+    return missing(part) ? {} : { fill: colour(part), ink: inkOn(colour(part)), note: (from < 0 ? Math.abs(far[index]) : far[index]) >= 1 ? signed(far[index], inSigmas) : null, value: far[index] };
   };
-  const ends = [`▼ ${FAR}σ below`, "usual", `▲ ${FAR}σ above`];
-  return { paint, key: colourKey(scale.title, gradient(away, -1), ends, scale.note) };
+  const ends = scale.ends ?? [`▼ ${FAR}σ below`, "usual", `▲ ${FAR}σ above`];
+  return { paint, key: colourKey(scale.title, gradient(colour, from), ends, scale.note) };
 }
 
-const colourKey = (title, background, ends, note) => el("div", { class: "scale" }, el("span", {}, title), el("i", { style: { background } }), el("small", {}, ends.map((end) => el("span", {}, end))), note ? el("small", {}, note) : null);
+const colourKey = (title, background, ends, note) => el("div", { class: `scale${note?.length > 80 ? " broad" : ""}` }, el("span", {}, title), el("i", { style: { background } }), el("small", {}, ends.map((end) => el("span", {}, end))), note ? el("small", {}, note) : null);
 
 const ordinal = (number) => `${number}${["th", "st", "nd", "rd"][number % 100 > 10 && number % 100 < 14 ? 0 : number % 10] ?? "th"}`;
 

@@ -3,6 +3,7 @@
 const MEASURES = {
   share: { name: "share", show: percent, title: "share of C_sh, or of the edges into the node if C_sh is taken by edge" },
   residual: { name: "squared residual", show: (number) => text(number, 3), title: "in the metric of the run" },
+  z: { name: "z", show: (number) => (missing(number) ? "–" : inZ(number)), title: "how unusual the write is, in standard deviations over the calibration prompts" },
   norm: { name: "norm of the write", show: (number) => text(number, 3), title: "||a_v||" },
 };
 
@@ -22,11 +23,19 @@ function makeVersus(state, actions) {
   }
 
   function chooser(a, b) {
-    const measure = ([key, { name }]) => el("option", { value: key, selected: key === state.measure }, name);
+    const measure = ([key, { name }]) => el("option", { value: key, selected: key === measureOf(a, b) }, name);
     return el("div", { class: "tools" },
       el("label", {}, "A", subjects("versus-a", a, actions.base)),
       el("label", {}, "B", subjects("versus-b", b, actions.compare, "nothing")),
-      el("label", {}, "by", el("select", { id: "versus-by", onchange: (event) => actions.measure(event.target.value) }, Object.entries(MEASURES).map(measure))));
+      el("label", {}, "by", el("select", { id: "versus-by", onchange: (event) => actions.measure(event.target.value) }, Object.entries(MEASURES).filter(([key]) => key !== "z" || bothJudged(a, b)).map(measure))));
+  }
+
+  const bothJudged = (a, b) => [a, b ?? a].every((record) => scored(record) && runOf(record).judged && unpack(record).nodeZ.length > 0);
+
+  /** What to compare: the reader's choice, or z if both sides have it. */
+  function measureOf(a, b) {
+    const fits = state.measure !== null && (state.measure !== "z" || bothJudged(a, b));
+    return fits ? state.measure : bothJudged(a, b) ? "z" : "share";
   }
 
   /** Every prompt of every run, and every run as the mean of its prompts. */
@@ -48,8 +57,9 @@ function makeVersus(state, actions) {
   }
 
   function figures(a, b) {
-    const { name, show, title } = MEASURES[state.measure];
-    const [ours, theirs] = [byName(a), byName(b)];
+    const by = measureOf(a, b);
+    const { name, show, title } = MEASURES[by];
+    const [ours, theirs] = [byName(a, by), byName(b, by)];
     const difference = (node) => (theirs.get(node) ?? NaN) - (ours.get(node) ?? NaN);
     const compared = (node) => (ours.has(node) && theirs.has(node) ? signed(difference(node), show) : theirs.has(node) ? "only in B" : ours.has(node) ? "only in A" : "–");
     const names = [...new Set([...circuitOf(a).nodes, ...circuitOf(b).nodes].map(([node]) => node))];
@@ -60,7 +70,8 @@ function makeVersus(state, actions) {
       if (missing(far)) return { absent: ours.has(node) };
       return { fill: away(most ? far / most : 0), ink: inkOn(away(most ? far / most : 0)), note: most && Math.abs(far) >= 0.1 * most ? signed(far, show) : null, value: far };
     };
-    drawn = drawCircuit(a, { id: "versus-circuit", label: `The circuit, coloured by ${name} of B minus A.`, limit: STEP, prune: 0, paint, view: state.viewB, moved: actions.moved, ...edgeColours(a, b) }, termActions());
+    const edges = edgeColours(a, b, by);
+    drawn = drawCircuit(a, { id: "versus-circuit", label: `The circuit, coloured by ${name} of B minus A.`, limit: STEP, prune: 0, paint, view: state.viewB, moved: actions.moved, ...edges }, termActions());
     const columns = [
       { name: "node", of: (node) => node },
       numberColumn("A", (node) => ours.get(node), show, nameOfSubject(a)), numberColumn("B", (node) => theirs.get(node), show, nameOfSubject(b)),
@@ -71,20 +82,19 @@ function makeVersus(state, actions) {
     const legend = most ? colourKey(`node colour: ${name}, B − A`, gradient(away, -1), [`▼ ${show(most)}`, "equal", `▲ ${show(most)}`]) : el("b", {}, "A and B are equal at every node.");
     return [el("div", { class: "columns one" },
       el("div", { class: "card" }, el("h3", {}, `${nameOfSubject(b)} minus ${nameOfSubject(a)}`), drawn ? [
-        el("div", { class: "key" }, legend, sameCircuit(a, b) && state.measure !== "norm" ? el("div", { class: "scale" }, el("span", {}, "edge colour"), el("small", {}, "the same, by edge; the 60 largest differences")) : null),
+        el("div", { class: "key" }, legend, edges.order.length ? el("div", { class: "scale" }, el("span", {}, "edge colour"), el("small", {}, "the same, by edge; the 60 largest differences")) : null),
         el("div", { class: "tools" }, drawn.buttons, exportButtons(drawn.picture, `${name}: ${nameOfSubject(b)} minus ${nameOfSubject(a)}`, slug(`${b.id}-minus-${a.id}`) || "difference")),
         el("div", { class: "picture" }, drawn.picture)] : el("p", {}, "The circuit cannot be drawn.")),
-      el("div", { class: "stack beside" }, el("div", { class: "card", id: "versus-table" }, el("p", { class: "dim" }, `${name}: ${title}. A: ${nameOfSubject(a)}. B: ${nameOfSubject(b)}.`), table.frame)))];
+      el("div", { class: "stack beside" }, el("div", { class: "card", id: "versus-table" }, el("p", { class: "dim" }, `${name}: ${title.replaceAll("C_sh", sheafName(a))}. A: ${nameOfSubject(a)}. B: ${nameOfSubject(b)}.`), table.frame)))];
   }
 
   const sameCircuit = (a, b) => circuitOf(a) === circuitOf(b);
-  const byName = (record) => new Map(circuitOf(record).nodes.map(([name], index) => [name, ofNodes(record, state.measure)[index]]).filter(([, number]) => !missing(number)));
+  const byName = (record, by) => new Map(circuitOf(record).nodes.map(([name], index) => [name, ofNodes(record, by)[index]]).filter(([, number]) => !missing(number)));
 
   /** Edges are coloured by their difference too, if both have them. */
-  function edgeColours(a, b) {
-    if (!sameCircuit(a, b) || state.measure === "norm") return { order: [] };
-    const list = state.measure;
-    const far = unpack(a)[list].map((ours, index) => unpack(b)[list][index] - ours);
+  function edgeColours(a, b, by) {
+    if (!sameCircuit(a, b) || by === "norm" || by === "z") return { order: [] };
+    const far = unpack(a)[by].map((ours, index) => unpack(b)[by][index] - ours);
     const order = [...far.keys()].filter((index) => !missing(far[index])).sort((i, j) => Math.abs(far[j]) - Math.abs(far[i]));
     const most = Math.abs(far[order[0]]) || 1;
     return { order, colourOf: (index) => away(far[index] / most) };
