@@ -15,7 +15,7 @@ demo: $(VENV)/.installed  ## Install, reproduce the paper's figure, fetch SmolLM
 	$(BIN)/eics score --model smollm2 --circuit facts --prompts examples/facts.jsonl --preset both --mode fast --curve \
 		--details --out demo/scores.jsonl --picture demo/scores.png --report demo/report.html --overwrite
 	@printf '\n4 of 4: what is usual, learned from 364 prompts; then three of twelve others are tampered with (a minute)\n\n'
-	$(BIN)/python examples/find_the_damage.py --out demo/calibrated
+	$(BIN)/python scripts/find_the_damage.py --out demo/calibrated
 	@printf '\nOpen these:\n  demo/calibrated/report.html  which node of which prompt was tampered with, and what was found\n'
 	@printf '  demo/report.html  the scores, prompt by prompt, to click through\n'
 	@printf '  demo/scores.png   the same at a glance; demo/scores.jsonl has every number\n'

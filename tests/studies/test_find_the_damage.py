@@ -10,7 +10,7 @@ import pytest
 import make_prompts
 from eics.models.prompt_files import read_grouped
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "find_the_damage.py"
+EXAMPLE = Path(__file__).parents[2] / "scripts" / "find_the_damage.py"
 
 
 def test_the_example_finds_damage_that_nobody_told_it_of(tmp_path, monkeypatch, capsys):
@@ -23,7 +23,8 @@ def test_the_example_finds_damage_that_nobody_told_it_of(tmp_path, monkeypatch, 
     assert sum("exchanged" in line for line in lines) == 3
     assert sum(line.endswith(": right") for line in lines) >= 10
     records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
-    assert [bool(record["interventions"]) for record in records] == ["exchanged" in line for line in lines]
+    assert ["exchanged" in record["label"] for record in records] == ["exchanged" in line for line in lines]
+    assert not any(record["interventions"] for record in records)
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 

@@ -1,7 +1,7 @@
 """Secret damage, and whether it is found: twelve prompts, in three of which one node is tampered with.
 
-    python examples/find_the_damage.py --out demo/calibrated
-    python examples/find_the_damage.py --model people-0 --circuit people --reference people --prompts people-withheld \
+    python scripts/find_the_damage.py --out demo/calibrated
+    python scripts/find_the_damage.py --model people-0 --circuit people --reference people --prompts people-withheld \
         --group person --out found
 
 From the reference prompts, on which the circuit works, `eics.calibrate` learns what is usual. Then twelve other prompts
@@ -13,6 +13,7 @@ what an MLP reads from outside the circuit. Nobody tells the score. It writes `r
 import argparse
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import eics
@@ -67,10 +68,17 @@ def main() -> None:
         calibration=usual,
         interventions={id: [intervention] for id, intervention in secret.items()},
     )
+    scores = eics.Scores(without_traces(score) for score in scores)
     eics.write_records(scores, given.out / "records.jsonl")
     eics.report.write_report(scores, given.out / "report.html", source="records.jsonl")
     for score in scores:
         print(f"{score.id}: {label(secret.get(score.id))}; {found(score, secret.get(score.id))}")
+
+
+def without_traces(score: eics.Score) -> eics.Score:
+    """The record without its interventions: all twelve then stand in one table of the page, whose labels tell."""
+    options = {name: value for name, value in score.options.items() if name != "interventions"}
+    return replace(score, interventions=[], options=options)
 
 
 def label(intervention: Exchange | None) -> str:
