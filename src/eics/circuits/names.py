@@ -156,6 +156,19 @@ def topological_order(edges: Sequence[Edge]) -> tuple[str, ...]:
         raise CircuitError(f"A circuit must have no cycle. Got {'->'.join(error.args[1])}: remove an edge.") from None
 
 
+def heads_by_layer(names: Iterable[str]) -> dict[int, list[int]]:
+    """The heads among these nodes, by layer.
+
+    >>> heads_by_layer(["input", "a0.h3", "m0", "a2.h1", "a2.h5"])
+    {0: [3], 2: [1, 5]}
+    """
+    heads: dict[int, list[int]] = {}
+    for node in map(Node.parse, names):
+        if node.kind is Kind.HEAD and node.layer is not None and node.head is not None:
+            heads.setdefault(node.layer, []).append(node.head)
+    return heads
+
+
 def shorten(items: Iterable[object], limit: int = 4) -> str:
     """The first few items of a list, for a message.
 

@@ -19,13 +19,15 @@ import torch
 from torch import Tensor
 
 from eics.circuits.graph import Circuit, Kind, Node
+from eics.circuits.names import heads_by_layer
 from eics.linearized.circuit import LinearizedCircuit
 from eics.models.base import Model
 from eics.models.prompts import token_texts
 from eics.scoring.options import Options
 from eics.scoring.sheaf import position_shares
-from eics.transformer.attention import AttentionState, head_writes
+from eics.transformer.attention import AttentionState
 from eics.transformer.forward import ForwardState
+from eics.transformer.linearize import Linearizer, TransformerRun
 from eics.transformer.norm import NormMap
 
 MOST_QUERIES = 64
@@ -68,7 +70,7 @@ def _patterns(
         list(range(length)) if length <= MOST_QUERIES else [answer]
         for length, answer in zip(lengths, answers, strict=True)
     ]
-    for layer, heads in _heads(circuit).items():
+    for layer, heads in heads_by_layer(circuit.order).items():
         spec = state.model.transformer.blocks[layer].attention
         read, rotation = state.attention_reads[layer], state.rotations.get(layer)
         attention = AttentionState(spec, read, rotation, state.summed.get(layer), frozen=True, heads=heads)
@@ -103,27 +105,9 @@ def _named(model: Model, ids: list[int], logits: list[float]) -> list[dict[str, 
 
 def _writes_at_answer(state: ForwardState, circuit: Circuit) -> dict[str, Tensor]:
     """What each head and MLP of the circuit wrote at the answer position, (B, d), interventions included."""
-    writes: dict[str, Tensor] = {}
-    for layer, heads in _heads(circuit).items():
-        spec, summed = state.model.transformer.blocks[layer].attention, state.summed.get(layer)
-        z = _at_answer(state, state.z[layer]).unsqueeze(1)
-        held = None if summed is None else _at_answer(state, summed).unsqueeze(1)
-        for head, write in zip(heads, head_writes(spec, z, heads, held).squeeze(2), strict=True):
-            change = state.applied.heads.get(layer, {}).get(head)
-            writes[f"a{layer}.h{head}"] = write if change is None else write + _at_answer(state, change)
-    for node in map(Node.parse, circuit.order):
-        if node.kind is Kind.MLP and node.layer is not None:
-            writes[node.name] = _at_answer(state, state.mlp_writes[node.layer])
-    return {node: writes[node] for node in circuit.order if node in writes}
-
-
-def _heads(circuit: Circuit) -> dict[int, list[int]]:
-    """The circuit's heads by layer."""
-    heads: dict[int, list[int]] = {}
-    for node in map(Node.parse, circuit.order):
-        if node.kind is Kind.HEAD and node.layer is not None and node.head is not None:
-            heads.setdefault(node.layer, []).append(node.head)
-    return heads
+    at_answer = Linearizer(TransformerRun(state.at_answer(), circuit), frozen=True)
+    nodes = [node for node in map(Node.parse, circuit.order) if node.kind in (Kind.HEAD, Kind.MLP)]
+    return {node.name: at_answer.written(node).squeeze(1) for node in nodes}
 
 
 def _at_answer(state: ForwardState, tensor: Tensor) -> Tensor:

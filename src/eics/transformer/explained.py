@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from eics.circuits.graph import HELD_PORTS, Circuit, Kind, Node
+from eics.circuits.names import heads_by_layer
 from eics.linalg.blocks import project
 from eics.linalg.host_device import keep_alive, to_device
 from eics.transformer.answer_pattern import answer_pattern
@@ -77,7 +78,7 @@ class _AtAnswer:
     def __init__(self, run: TransformerRun) -> None:
         self.run, self.circuit, self.state = run, run.circuit, run.state
         self.here = Linearizer(replace(run, state=run.state.at_answer()), frozen=True)
-        self.heads = _heads(self.circuit.inner)
+        self.heads = heads_by_layer(self.circuit.inner)
 
     def observed(self) -> Observed:
         writes = {name: self.here.written(Node.parse(name)) for name in self.circuit.order}
@@ -142,7 +143,7 @@ class _AtAnswer:
 
     def _sources(self) -> Iterator[tuple[list[str], Tensor, Tensor | None]]:
         """Nodes that heads may read: names, (B, T, nodes, n), and what takes all their n to the residual stream."""
-        by_layer = _heads(self.circuit.order)
+        by_layer = heads_by_layer(self.circuit.order)
         for name in self.circuit.order:
             if Node.parse(name).kind in (Kind.INPUT, Kind.MLP):
                 yield [name], self.state.write(name).unsqueeze(2), None
@@ -168,15 +169,6 @@ class _AtAnswer:
         fixed, through = attention.constants(self.here.biases(node), self.here.upstream_biases(node))
         constant = torch.addcmul(fixed, seen[:, :, None, None], through)
         return attention.write(z) + (constant if attention.post is None else constant * attention.post)
-
-
-def _heads(names: Sequence[str]) -> dict[int, list[int]]:
-    """Heads by layer."""
-    heads: dict[int, list[int]] = {}
-    for node in map(Node.parse, names):
-        if node.kind is Kind.HEAD and node.layer is not None and node.head is not None:
-            heads.setdefault(node.layer, []).append(node.head)
-    return heads
 
 
 def _edges(circuit: Circuit, source: str, target: str) -> int:

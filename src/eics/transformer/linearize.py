@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from eics.circuits.graph import Circuit, Edge, Kind, Node
+from eics.circuits.names import heads_by_layer
 from eics.linalg.host_device import to_device
 from eics.linalg.operators import LinearOperator
 from eics.linearized.circuit import Entry, LinearizedCircuit, Stalk
@@ -77,10 +78,7 @@ class Linearizer:
         self._head_constants: dict[int, Tensor] = {}
         self._positions: dict[int, Tensor] = {}
         self._zeros: dict[torch.Size, Tensor] = {}
-        self.heads: dict[int, list[int]] = {}
-        for node in map(Node.parse, run.circuit.order):
-            if node.kind is Kind.HEAD and node.layer is not None and node.head is not None:
-                self.heads.setdefault(node.layer, []).append(node.head)
+        self.heads = heads_by_layer(run.circuit.order)
 
     def linearized(self, linearization: str) -> LinearizedCircuit:
         """Node by node."""

@@ -88,6 +88,8 @@ def calibrate(
         "fingerprint": adapted.fingerprint(),
         "seed": chosen.seed,
     }
+    if chosen.terms == "sheaf" and chosen.residual != "calibrated":
+        raise OptionError.of("terms", f"'all' to calibrate with residual {chosen.residual!r}", chosen.terms)
     learned = None
     if chosen.residual == "calibrated":
         readout = check_readout(adapted, [chosen], tokens)
@@ -99,12 +101,10 @@ def calibrate(
                 learned = learn_more(reader, earlier, listed, groups, add_to.seed)
                 return replace(add_to, prompts=learned.prompts, learned=learned)
             learned = learn(reader, listed, groups, chosen.seed, keep_moments=keep_moments)
-        if chosen.terms == "sheaf":
-            return Calibration(
-                alpha=None, chosen=None, prompts=learned.prompts, quantiles={}, means=None, learned=learned, **identity
-            )
-    elif chosen.terms == "sheaf":
-        raise OptionError.of("terms", f"'all' to calibrate with residual {chosen.residual!r}", chosen.terms)
+    if learned is not None and chosen.terms == "sheaf":
+        return Calibration(
+            alpha=None, chosen=None, prompts=learned.prompts, quantiles={}, means=None, learned=learned, **identity
+        )
     means = prompt_means(adapted, circuit, listed, batch_size)
     judge = None if learned is None else Judge.of(learned, circuit.sha256)
     usual = set(learned.ids) if learned is not None else {prompt.id for prompt in listed}
