@@ -18,6 +18,7 @@ from eics.reporting.export import scored_graph
 from eics.reporting.page import read_readable
 from eics.reporting.page.build import build_page, report_data
 from eics.scoring.calibration.file import load_calibration, save_calibration
+from eics.scoring.calibration.summary import node_summaries, sheaf_sentences
 from eics.scoring.record_file import RecordFile
 from eics.scoring.records import read_records, to_line, write_records
 from support.hostile import (
@@ -32,6 +33,7 @@ from support.hostile import (
     split_safetensors,
     write,
 )
+from support.learned import kept_calibration
 from support.valid_files import DETAILED_RECORDS, RECORDS, SCORES, SMALL
 
 
@@ -130,12 +132,13 @@ CALIBRATION = eics.Calibration(
 )
 
 
-@pytest.fixture(scope="module", params=[".json", ".safetensors"])
+@pytest.fixture(scope="module", params=[".json", ".safetensors", "sheaf"])
 def calibration(folder, request):
-    path = folder / f"valid{request.param}"
-    save_calibration(CALIBRATION, path)
+    suffix = ".safetensors" if request.param == "sheaf" else request.param
+    path = folder / f"valid{suffix}"
+    save_calibration(kept_calibration() if request.param == "sheaf" else CALIBRATION, path)
     content = path.read_bytes()
-    return request.param, content if request.param == ".json" else as_safetensors(*split_safetensors(content))
+    return suffix, content if suffix == ".json" else as_safetensors(*split_safetensors(content))
 
 
 @FUZZ
@@ -161,5 +164,6 @@ def test_calibrations(folder, calibration, data):
         outcome(lambda: loaded.sha256)
         outcome(loaded.fit, eics.WELL_POSED, SMALL.label(), None, None)
         outcome(loaded.place, SCORES[0])
+        outcome(lambda: loaded.learned and (list(sheaf_sentences(loaded.learned)), node_summaries(loaded.learned)))
         for again in (".json", ".safetensors"):
             outcome(save_calibration, loaded, folder / f"again{again}")

@@ -28,3 +28,10 @@ def small_calibration(family: str = "llama", terms: str = "sheaf"):
     """What is usual for `small`, learned from 160 random prompts."""
     model, circuit = small(family)
     return eics.calibrate(model, circuit, random_prompts(160), terms=terms)
+
+
+@functools.cache
+def kept_calibration():
+    """The same with its moments, from which more can be learned."""
+    model, circuit = small()
+    return eics.calibrate(model, circuit, random_prompts(120), terms="sheaf", keep_moments=True)
