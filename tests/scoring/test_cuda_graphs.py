@@ -26,6 +26,7 @@ from eics.scoring.cuda_graphs import graph_cache
 from eics.scoring.options import PAPER, WELL_POSED
 from eics.transformer.forward import run
 from eics.transformer.linearize import TransformerRun
+from support.learned import small, small_calibration
 from support.tiny_models import FAMILIES, some_circuit, tiny_model
 
 SAME = [[5, 17, 3, 42, 8, 1], [9, 2, 33, 7, 12, 40]]
@@ -85,6 +86,26 @@ def test_a_second_run_exchanges_nothing_with_the_device(family, preset, lineariz
     assert first.constants
     plain = _numbers(state, circuit, options).packed.fetch()
     assert plain["eics"] == want["eics"]
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "gpt_neox"])
+def test_judging_nodes_a_second_time_exchanges_nothing_with_the_device(family):
+    model, circuit = small(family)
+    judge = small_calibration(family).judge
+    state = run(model, MIXED, circuit)
+
+    def judged():
+        with torch.no_grad():
+            return judge.judge(TransformerRun(state, circuit), 0.05)
+
+    first = Tape()
+    with exchanging_over(first):
+        want = judged().judgement.z
+    again = Replay(first)
+    with exchanging_over(again), NoExchange():
+        replayed = judged()
+    torch.testing.assert_close(replayed.judgement.z, want, equal_nan=True)
+    assert len(replayed.tensors) == 6
 
 
 def test_an_exchange_off_the_tape_is_noticed():
