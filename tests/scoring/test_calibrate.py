@@ -331,4 +331,4 @@ def test_a_learned_sheaf_needs_a_file_that_can_hold_it(folder, tmp_path):
     assert "must be a .safetensors file in a folder that exists" in " ".join(result.output.split())
     result = command("score", folder, "--preset", "calibrated")
     assert result.exit_code == 2
-    assert "--preset calibrated needs --calibration FILE" in " ".join(result.output.split())
+    assert "of --preset calibrated, needs --calibration FILE" in " ".join(result.output.split())

@@ -244,6 +244,20 @@ def test_a_calibration_of_something_else_is_refused():
         eics.score(model, circuit, prompt, linearization="jacobian", **how)
 
 
+def test_what_has_no_reference_is_refused_rather_than_scored_otherwise():
+    """An explicit circuit, random circuits and damage have no learned sheaf; none falls back on another residual."""
+    model, circuit = small()
+    explicit = eics.LinearCircuit(maps={"x->y": [[1.0]]}, activations={"x": [1.0], "y": [2.0]})
+    with pytest.raises(OptionError, match="without a model"):
+        eics.score(explicit, preset="calibrated")
+    how = {"preset": "calibrated", "terms": "sheaf", "calibration": small_calibration()}
+    with pytest.raises(OptionError, match="random circuits have no sheaf"):
+        eics.score(model, circuit, random_prompts(1)[0], against_random=2, **how)
+    for name, value in (("residual", "calibrated"), ("terms", "sheaf")):
+        with pytest.raises(OptionError, match=f"'{name}' option must be .* when a circuit is damaged"):
+            eics.damage(model, circuit, random_prompts(2), linearization="frozen", **{name: value})
+
+
 def test_changed_weights_are_refused_until_they_change_back():
     model, circuit = adapt(tiny_module("llama", torch.float32)), small()[1]
     calibration = eics.calibrate(model, circuit, random_prompts(120), terms="sheaf")

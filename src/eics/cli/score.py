@@ -102,7 +102,9 @@ def score(
     """
     runs = options.chosen_options(preset, given)
     if given["calibration"] is None and any(chosen.residual == "calibrated" for chosen in runs.values()):
-        raise OptionError("--preset calibrated needs --calibration FILE, which `eics calibrate` makes.")
+        raise OptionError(
+            "Residual 'calibrated', of --preset calibrated, needs --calibration FILE: make it with `eics calibrate`."
+        )
     files = _outputs(given, out, picture, report)
     explicit = given["model"] is None
     prepared = _explicit(runs, given, out) if explicit else _on_model(runs, given, out, quiet=quiet)

@@ -100,6 +100,10 @@ def score_prompts(
     others = random_circuits(model, circuit, against_random, configurations[0].seed)
     if others and means is not None and any(options.residual == "propagated" for options in configurations):
         raise OptionError.of("against_random", "0 with a calibration's means: random circuits have none", len(others))
+    if others and any(options.residual == "calibrated" for options in configurations):
+        raise OptionError.of(
+            "against_random", "0 with residual 'calibrated': random circuits have no sheaf", len(others)
+        )
     batch_size = check_whole("batch_size", batch_size, least=1)
     check_judge(judge, configurations, circuit)
     job = Job(
@@ -133,6 +137,8 @@ def score_explicit(
 ) -> Scores:
     """The score of an explicit circuit for each of its prompts; `alpha="auto"` is calibrated on all of them."""
     ids = check_ids(ids, circuit.batch)
+    if options.residual == "calibrated":
+        raise OptionError.of("residual", "edge, joint or propagated without a model to calibrate", options.residual)
     with memory_limit(options.memory):
         computed = compute(circuit.linearize(options.linearization), options)
     asked = [{"options": dict(**options)}] * len(ids)

@@ -50,7 +50,8 @@ def _positions(
 ) -> list[dict[str, list[float]]]:
     """Shares by token, for each prompt and node. A stalk without positions, the read-out's, is at the answer."""
     by_prompt: list[dict[str, list[float]]] = [{} for _ in lengths]
-    shares = position_shares(linearized.engine(), residual=options.residual, metric=options.metric)
+    residual = "joint" if options.residual == "calibrated" else options.residual  # judged at one position alone
+    shares = position_shares(linearized.engine(), residual=residual, metric=options.metric)
     for node, tensor in shares.items():
         rows = tensor.expand(len(lengths), -1).tolist()
         for shown, row, length, answer in zip(by_prompt, rows, lengths, answers, strict=True):

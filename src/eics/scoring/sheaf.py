@@ -68,6 +68,7 @@ def sheaf_term(engine: Engine, *, residual: str = "edge", metric: str = "euclide
         return _propagated(engine, metric)
     if residual == "joint":
         return _combine(list(_local_terms(engine, residual, metric)), metric)
+    assert residual == "edge", residual  # `calibrated` is judged elsewhere
     return _by_edge(engine, metric)
 
 

@@ -17,7 +17,7 @@ from eics.scoring.calibration.sheaf.learned import TINY
 from eics.scoring.numbers import number, percent
 
 FEW = 300
-"""With fewer prompts, localisation suffers (docs/calibrate.md has a table)."""
+"""With fewer prompts, few components are learned and p-values are coarse."""
 
 _ODD = 5.0  # robust standard deviations of the largest z
 _NAMED = 10
@@ -89,8 +89,8 @@ def sheaf_sentences(learned: Learned) -> Iterator[str]:
     total = learned.fitted + count
     if total < FEW:
         yield (
-            f"{total} prompts are few: damage is located less often than with {FEW} or more, and p-values go down to "
-            f"{number(1 / (1 + count))} only."
+            f"{total} prompts are few: at most {learned.fitted // 4} components of a write are predicted, from at most "
+            f"{learned.fitted // 8} of what the circuit explains, and no p-value is below {number(1 / (1 + count))}."
         )
 
 

@@ -26,7 +26,7 @@ from eics.models.out_of_memory import memory_explained
 from eics.models.prompts import Prompt, as_prompts, tokenize
 from eics.scoring.checks import check_whole
 from eics.scoring.job import fingerprint_of
-from eics.scoring.options import BOTH, Options, resolve
+from eics.scoring.options import BOTH, CHOICES, Options, resolve
 from eics.studies.damage.batches import Batches, DamageRows
 from eics.studies.damage.plan import Plan, check_kinds, check_strengths, choose_nodes, choose_partners
 from eics.studies.damage.summary import Summary, summarize
@@ -139,6 +139,10 @@ def _configurations(preset: str, options: dict[str, Any]) -> dict[str, Options]:
     configurations = {name: resolve(name, {"mode": "fast"} | options) for name in names}
     if any(configuration.alpha == "auto" for configuration in configurations.values()):
         raise OptionError.of("alpha", "a number: damaged runs must not choose their own units", "auto")
+    for name, refused in (("residual", "calibrated"), ("terms", "sheaf")):
+        if any(configuration[name] == refused for configuration in configurations.values()):
+            others = ", ".join(choice for choice in CHOICES[name] if choice != refused)
+            raise OptionError.of(name, f"{others} when a circuit is damaged", refused)
     if any(configuration.readout == "tokens" for configuration in configurations.values()):
         raise OptionError.of("readout", "final_norm or logits when a circuit is damaged", "tokens")
     return configurations
