@@ -22,8 +22,9 @@ GROUPS = (
     "cli",
 )
 RANK = {room: rank for rank, group in enumerate(GROUPS) for room in group.split()}
+_SEEN = "batch_sentences options result records numbers verdict"
 SEEN_BY_REPORTING = {"errors", "data", "circuits", "reporting"}
-SEEN_BY_REPORTING |= {f"scoring.{module}" for module in ("options", "result", "records", "numbers", "verdict")}
+SEEN_BY_REPORTING |= {f"scoring.{module}" for module in _SEEN.split()}
 MODULES = "alpha baselines discovery drawing formats interventions laplacian linear_file plots report testing tracking"
 EXCEPTION = ("scoring/result.py", "reporting")  # plot, to_pandas and _repr_html_ of results, inside the methods
 

@@ -15,7 +15,7 @@ from eics.cli import main
 from eics.errors import OptionError
 from eics.models.prompts import as_prompts
 from eics.scoring.calibration.calibration import percentile
-from eics.scoring.calibration.fit import prompt_means
+from eics.scoring.calibration.prompt_means import prompt_means
 from eics.scoring.sheaf import sheaf_term
 from eics.transformer.forward import run
 from eics.transformer.linearize import TransformerRun

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 import eics
 from eics.models.prompts import Prompt, as_prompts, tokenize
 from eics.scoring.batch import score_prompts
-from eics.scoring.calibration.fit import prompt_means
+from eics.scoring.calibration.prompt_means import prompt_means
 from eics.transformer.adapt import adapt
 from support.tiny_models import some_circuit, tiny_model, tiny_module
 

@@ -13,9 +13,9 @@ from eics.errors import OptionError
 from eics.models.prompts import as_prompts
 from eics.scoring.calibration.sheaf.assign import FOLDS, assign
 from eics.scoring.calibration.sheaf.bases import OUTPUTS, REGRESSORS, Bases, Coordinates, coordinates
-from eics.scoring.calibration.sheaf.fit import Reader
 from eics.scoring.calibration.sheaf.learned import TINY, Distances
 from eics.scoring.calibration.sheaf.moments import Moments
+from eics.scoring.calibration.sheaf.reader import Reader
 from eics.scoring.calibration.sheaf.reference import Reference
 from eics.scoring.calibration.sheaf.ridge import PENALTIES, fit_ridge
 from eics.scoring.options import CALIBRATED

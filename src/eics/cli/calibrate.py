@@ -89,9 +89,10 @@ def calibrate(
         given |= {"prompts": tuple(map(str, add)), "terms": "sheaf"}
     chosen = options.chosen_options(preset, given)[preset]
     from eics.circuits.load import load_circuit
-    from eics.cli.terminal import print_list, track
+    from eics.cli.terminal import print_list, track_phases
     from eics.scoring.calibration.file import check_calibration_path, save_calibration
-    from eics.scoring.calibration.fit import calibrate as fit
+    from eics.scoring.calibration.fit import made
+    from eics.scoring.calibration.task import checked_task
 
     check_calibration_path(out, learned=chosen.residual == "calibrated")
     files = output.outputs(
@@ -104,12 +105,13 @@ def calibrate(
     loaded = options.model_loader(given)(model)
     listed = prompt_options.in_chat(listed, loaded, given)
     failures: dict[str | int, str] = {}
-    with files, track("prompts", len(listed), quiet=quiet, model=loaded) as tick:
-        calibration = fit(
+    with files, track_phases(quiet=quiet, model=loaded) as phase:
+        task = checked_task(
             loaded,
             loaded_circuit,
             listed,
             preset=chosen,
+            options={},
             group=groups,
             at=at,
             keep_moments=keep_moments,
@@ -117,14 +119,14 @@ def calibrate(
             answer=answer,
             tokens=options.token_ids(tokens),
             batch_size=batch_size,
-            tick=tick,
+            phase=phase,
             failures=failures,
         )
-        calibration = replace(calibration, group=group)
+        calibration = replace(made(task), group=group)
         save_calibration(calibration, out)
     if not quiet:
         show_nodes(calibration)
-        print_list(f"{out}: {_headline(calibration)}", *_sentences(calibration, len(listed)))
+        print_list(f"{out}: {_headline(calibration)}", *_sentences(calibration, len(failures)))
     output.exit_with_reasons(failures)
 
 
@@ -163,7 +165,7 @@ def show(file: Path, quiet: bool) -> None:
     if quiet:
         return
     show_nodes(loaded)
-    print_list(_headline(loaded), *_identity(loaded), *_sentences(loaded, loaded.prompts))
+    print_list(_headline(loaded), *_identity(loaded), *_sentences(loaded))
 
 
 def show_nodes(calibration: "Calibration") -> None:
@@ -205,7 +207,7 @@ def _identity(calibration: "Calibration") -> Iterator[str]:
             yield "Moments were kept: more prompts can be added."
 
 
-def _sentences(calibration: "Calibration", given: int) -> Iterator[str]:
+def _sentences(calibration: "Calibration", failed: int = 0) -> Iterator[str]:
     prompts, chosen = calibration.prompts, calibration.chosen
     if calibration.learned is not None:
         from eics.scoring.calibration.summary import sheaf_sentences
@@ -222,7 +224,7 @@ def _sentences(calibration: "Calibration", given: int) -> Iterator[str]:
     for name, quantiles in calibration.quantiles.items():
         lower, median, upper = (number(quantiles[percent]) for percent in (25, 50, 75))
         yield f"{name}: median {median}, quartiles {lower} to {upper}."
-    if prompts < given:
-        yield f"{given - prompts} prompts could not be scored and are left out."
+    if failed:
+        yield f"{failed} prompts could not be scored and are left out."
     if prompts < _FEW and calibration.learned is None:
         yield f"With {prompts} prompts a percentile is coarse: one step is {number(100 / prompts)}."

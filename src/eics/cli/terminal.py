@@ -65,24 +65,40 @@ def track(
     tokens. Given a model, every token that it runs on counts instead. If `resumed`, the first tick has the steps of
     earlier runs, which are left out of the rates. Piped, there is no bar; with `--verbose`, one line at the end.
     """
+    with track_phases(quiet=quiet, model=model, resumed=resumed) as phase:
+        yield phase(what, steps)
+
+
+@contextmanager
+def track_phases(
+    *, quiet: bool = False, model: "Model | None" = None, resumed: bool = False
+) -> Iterator[Callable[[str, int], Callable[..., None]]]:
+    """The same for work in phases, a bar for each: yields the function that begins one, given its name and steps, and
+    that returns the function that advances it."""
     from rich import progress
 
     from eics.cli.verbosity import is_verbose, tell
 
     screen = console(stderr=True)
     shown = screen.is_terminal and not screen.is_dumb_terminal and not quiet
-    meter = _Meter(what, resumed=resumed)
-    counting = nullcontext() if model is None else _counted(model, meter)
+    meters: list[_Meter] = []
+    counting = nullcontext() if model is None else _counted(model, meters)
     with counting, progress.Progress(*_columns(screen.width), console=screen, disable=not shown) as bar:
-        task = bar.add_task(what, total=steps, rate="")
 
-        def tick(count: int = 1, *, total: int | None = None, tokens: int = 0) -> None:
-            meter.add(count, tokens)
-            bar.update(task, advance=count, total=total, rate=meter.rate())
+        def phase(what: str, steps: int) -> Callable[..., None]:
+            meter, task = _Meter(what, resumed=resumed), bar.add_task(what, total=steps, rate="")
+            meters.append(meter)
 
-        yield tick
-    if meter.steps and meter.seconds >= _LEAST_SECONDS and not shown and is_verbose():
-        tell(meter.sentence())
+            def tick(count: int = 1, *, total: int | None = None, tokens: int = 0) -> None:
+                meter.add(count, tokens)
+                bar.update(task, advance=count, total=total, rate=meter.rate())
+
+            return tick
+
+        yield phase
+    for meter in meters:
+        if meter.steps and meter.seconds >= _LEAST_SECONDS and not shown and is_verbose():
+            tell(meter.sentence())
 
 
 class _Meter:
@@ -91,16 +107,18 @@ class _Meter:
     def __init__(self, what: str, *, resumed: bool = False) -> None:
         self.what, self.resumed = what, resumed
         self.start, self.steps, self.tokens = perf_counter(), 0, 0
+        self.last = self.start  # a later phase may follow
 
     def add(self, steps: int, tokens: int) -> None:
         if not self.resumed:
             self.steps += steps
             self.tokens += tokens
         self.resumed = False
+        self.last = perf_counter()
 
     @property
     def seconds(self) -> float:
-        return perf_counter() - self.start
+        return self.last - self.start
 
     def rate(self) -> str:
         """Such as "3.25/s, 48.1 tokens/s"."""
@@ -116,11 +134,12 @@ class _Meter:
 
 
 @contextmanager
-def _counted(model: "Model", meter: _Meter) -> Iterator[None]:
-    """Counts the tokens of every forward pass, padding included."""
+def _counted(model: "Model", meters: list[_Meter]) -> Iterator[None]:
+    """Counts the tokens of every forward pass, padding included, for the phase that it is in."""
 
     def count(_: Any, __: Any, keywords: Any) -> None:
-        meter.tokens += keywords["input_ids"].numel() if "input_ids" in keywords else 0
+        if meters and "input_ids" in keywords:
+            meters[-1].tokens += keywords["input_ids"].numel()
 
     handle = model.module.register_forward_pre_hook(count, with_kwargs=True)
     try:

@@ -22,14 +22,20 @@ def batch_indices(prompts: Sequence[Prompt], batch_size: int, *, sort: bool) -> 
     >>> batch_indices(texts, 2, sort=True), batch_indices(texts, 2, sort=False)
     ([[0, 2], [1, 3]], [[0, 1], [2, 3]])
     """
-    order = list(range(len(prompts)))
-    if not sort or batch_size == 1:
-        return _cut(order, batch_size)
-    batches = []
-    for window in _cut(order, _WINDOW * batch_size):
-        ordered = sorted(window, key=lambda index: _length(prompts[index]))
-        batches += sorted(sorted(batch) for batch in _cut(ordered, batch_size))  # so that the first prompt comes first
-    return batches
+    if not sort:
+        return _cut(range(len(prompts)), batch_size)
+    return list(batches_by_length([_length(prompt) for prompt in prompts], batch_size))
+
+
+def batches_by_length(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
+    """The indices of each batch of things that have these lengths.
+
+    >>> list(batches_by_length([9, 1, 8, 2], 2))
+    [[0, 2], [1, 3]]
+    """
+    for window in _cut(range(len(lengths)), _WINDOW * batch_size):
+        ordered = sorted(window, key=lambda index: lengths[index])
+        yield from sorted(sorted(batch) for batch in _cut(ordered, batch_size))  # so that the first prompt comes first
 
 
 def in_input_order(scored: Iterable[tuple[Sequence[int], Sequence[Result]]]) -> Iterator[Result]:

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from eics.circuits.graph import Kind, Node
+from eics.scoring.batch_sentences import length_correlation
 from eics.scoring.numbers import number
-from eics.scoring.result import EdgeTerm, Score, Scores, length_correlation
+from eics.scoring.result import EdgeTerm, Score, Scores
 
 _DOMINANT = 0.5  # share above which one token, edge or part deserves a warning
 _TINY_GAP = 1e-3

@@ -27,6 +27,7 @@ QUANTITIES = ("eics", "c_sh", "dei_norm", "emergence_ratio")
 
 _COMPARED = tuple(name for name in RECORDED if name != "seed")
 _OF_THE_SHEAF = ("linearization", "residual", "readout")  # on what a learned sheaf depends
+_HASHED = 1 << 20  # numbers at a time
 _SAMPLED = ("node_probes", "macro_probes", "steps", "top_k")  # without effect in mode `exact`
 
 
@@ -83,6 +84,9 @@ class Calibration:
             if model.name != self.model:
                 raise _mismatch("model", repr(self.model), repr(model.name))
             return
+        if self.learned is not None and self.learned.sheaf.dtype != model.transformer.unembed.dtype:
+            names = [str(d).removeprefix("torch.") for d in (self.learned.sheaf.dtype, model.transformer.unembed.dtype)]
+            raise _mismatch("dtype", *names)  # what rounding does to a write is part of what was learned
         if allow_changed_weights:
             return
         model.refresh()
@@ -140,7 +144,8 @@ class Calibration:
         tensors |= {} if self.learned is None else learned_tensors(self.learned)
         for name, tensor in sorted(tensors.items()):
             content.update(name.encode())
-            content.update(tensor.detach().double().cpu().numpy().tobytes())
+            for chunk in tensor.detach().flatten().split(_HASHED):  # what prompts were kept by can be large
+                content.update(chunk.double().cpu().numpy())
         return content.hexdigest()
 
     def place(self, score: Score) -> Score:

@@ -15,6 +15,7 @@ from torch import Tensor
 from eics.scoring.calibration.sheaf.judge import Learned
 from eics.scoring.calibration.sheaf.learned import TINY
 from eics.scoring.numbers import number, percent
+from eics.scoring.options import CALIBRATED
 
 FEW = 300
 """With fewer prompts, few components are learned and p-values are coarse."""
@@ -46,7 +47,7 @@ def node_summaries(learned: Learned) -> list[NodeSummary]:
     """All judged nodes, those that would notice least first; unjudged ones last."""
     regressions, reasons = learned.sheaf.regressions, learned.sheaf.reasons
     whole = (learned.reference.log_whole.exp() - TINY).clamp(min=0)  # (n, nodes)
-    excess = (whole.quantile(0.95, dim=0) - whole.mean(dim=0)).clamp(min=0)
+    excess = (_quantiles(whole, 0.95) - whole.mean(dim=0)).clamp(min=0)
     outputs = regressions.outputs.double()
     change = (outputs.square() * excess / regressions.spread.clamp(min=1e-300)).sqrt()
     notices = (change / regressions.deviation.clamp(min=1e-300)).tolist()
@@ -86,6 +87,12 @@ def sheaf_sentences(learned: Learned) -> Iterator[str]:
             f"{percent(odd.share)} of the calibration prompts stand out from the others by more than {_ODD:g} robust "
             f"standard deviations: {names}. Look at them before you call this reference usual."
         )
+    least = learned.reference.least_level
+    if least > CALIBRATED.level:
+        yield (
+            f"Only {count} prompts say what is usual: `eics score` must be given a --level of at least {least:g} (the "
+            f"default is {CALIBRATED.level:g}). Take more prompts or finer groups."
+        )
     total = learned.fitted + count
     if total < FEW:
         yield (
@@ -101,10 +108,23 @@ def _median_r2(learned: Learned) -> Tensor:
 
 def _robust(values: Tensor) -> Tensor:
     """Each value less the median of the others, over their MAD, scaled to a standard deviation."""
-    robust = []
-    for index in range(len(values)):
-        others = torch.cat([values[:index], values[index + 1 :]])
-        middle = others.quantile(0.5)
-        spread = _TO_SIGMA * (others - middle).abs().quantile(0.5)
-        robust.append((values[index] - middle) / spread.clamp(min=1e-12))
-    return torch.stack(robust)
+    middle = _medians_of_the_others(values)
+    spread = torch.empty_like(values)
+    for one in middle.unique():  # at most three: leaving a value out moves the median by a place at most
+        here = middle == one
+        spread[here] = _medians_of_the_others((values - one).abs())[here]
+    return (values - middle) / (_TO_SIGMA * spread).clamp(min=1e-12)
+
+
+def _medians_of_the_others(values: Tensor) -> Tensor:
+    """For each value the median of all others, from one sort: past the value left out, places move by one."""
+    ordered, order = values.sort()
+    rank = torch.empty_like(order).scatter_(0, order, torch.arange(len(values), device=values.device))
+    low, high = (len(values) - 2) // 2, (len(values) - 1) // 2
+    below, above = (ordered[place + (rank <= place)] for place in (low, high))
+    return torch.lerp(below, above, 0.5 if low < high else 0.0)
+
+
+def _quantiles(values: Tensor, share: float) -> Tensor:
+    """The quantile of each column; one at a time, because all together would be sorted in a copy of everything."""
+    return torch.stack([column.quantile(share) for column in values.unbind(dim=1)])

@@ -5,6 +5,7 @@ plan          which node of which prompt is damaged, and how
 ways          ways of judging nodes: the calibrated one, the same with a part left out, and baselines
 fitted        a reference set, every way fitted to it, and what each way says of a run
 summary       localisation, AUROC and false alarms, with intervals
-labels        correct against wrong answers
-experiments   the runs of docs/preregistration-calibrated.md
+measure       a trial: damaged runs of test prompts, and what each way says of them
+
+The experiments of docs/preregistration-calibrated.md are in scripts/proof.
 """

@@ -12,9 +12,10 @@ from eics.circuits.graph import Circuit
 from eics.models.base import Model
 from eics.models.prompts import Prompt
 from eics.scoring.calibration.sheaf.assign import assign
-from eics.scoring.calibration.sheaf.fit import Reader, learn
+from eics.scoring.calibration.sheaf.fit import learn
 from eics.scoring.calibration.sheaf.judge import Learned
 from eics.scoring.calibration.sheaf.learned import ROUNDING, Distances
+from eics.scoring.calibration.sheaf.reader import Reader
 from eics.scoring.calibration.sheaf.reference import Judgement, Reference
 from eics.scoring.calibration.sheaf.samples import Samples
 from eics.scoring.options import CALIBRATED

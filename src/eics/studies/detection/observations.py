@@ -3,7 +3,7 @@
 All of it is kept, so that one set of runs can be judged in many ways and against many references.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -158,10 +158,3 @@ def _function(here: Linearizer, node: Node) -> Tensor:
     state, spec = here.state, here.spec.blocks[node.layer].attention
     own: Tensor = head_writes(spec, state.z[node.layer], [node.head], state.summed.get(node.layer))[0]
     return own.squeeze(1)
-
-
-def tokens_of(prompts: Iterable[Prompt], model: Model) -> list[list[int]]:
-    """The prompts' tokens."""
-    from eics.models.prompts import tokenize
-
-    return [tokenize(model, prompt) for prompt in prompts]

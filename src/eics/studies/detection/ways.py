@@ -22,7 +22,7 @@ from torch import Tensor
 from eics.circuits.graph import Node
 from eics.scoring.calibration.sheaf.bases import REGRESSORS, Bases, Coordinates, coordinates
 from eics.scoring.calibration.sheaf.learned import Distances, Regressions
-from eics.scoring.calibration.sheaf.moments import Moments
+from eics.scoring.calibration.sheaf.moments import MomentSums
 from eics.scoring.calibration.sheaf.samples import Samples
 from eics.studies.detection.observations import Observations
 
@@ -66,11 +66,10 @@ class SheafWay:
         cls, parts: Parts, bases: Bases, samples: Samples, folds: Tensor, width: int, dtype: torch.dtype
     ) -> "SheafWay":
         """Fits the regressions of the parts that are kept to the fit part of a reference."""
-        moments = Moments.zero(len(bases.places))
+        sums = MomentSums(len(bases.places))
         for rows in torch.arange(len(folds)).split(_CHUNK):
-            at = kept(parts, bases, samples.rows(rows))
-            moments.add_(Moments.of(at, folds[rows], len(rows)))
-        regressions = Regressions.of(moments, bases, width, dtype)
+            sums.add(kept(parts, bases, samples.rows(rows)), folds[rows])
+        regressions = Regressions.of(sums.moments(), bases, width, dtype)
         return cls(parts, bases, regressions if parts.metric else _without_metric(regressions))
 
     def distances(self, runs: Observations) -> Distances:
@@ -79,8 +78,8 @@ class SheafWay:
             self.regressions.distances(kept(self.parts, self.bases, runs.samples.rows(rows)))
             for rows in torch.arange(len(runs)).split(_CHUNK)
         ]
-        whole, unusual, allowed = (torch.cat(part, dim=1) for part in zip(*(c.parts for c in chunks), strict=True))
-        return Distances(whole, unusual, allowed if self.parts.leverage else whole)
+        found = Distances.cat(chunks)
+        return found if self.parts.leverage else replace(found, allowed=found.whole)
 
 
 def kept(parts: Parts, bases: Bases, samples: Samples) -> Coordinates:
@@ -189,7 +188,8 @@ class RecomputedWay:
 
 
 def _log_norms(samples: Samples, places: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(samples.writes[places].double(), dim=2).clamp(min=1e-30).log()
+    norms: Tensor = torch.linalg.vector_norm(samples.writes[places].double(), dim=2)
+    return norms.clamp(min=1e-30).log()
 
 
 def _plain(whole: Tensor) -> Distances:

@@ -17,7 +17,7 @@ from eics.errors import OptionError
 from eics.linalg.memory import memory_limit
 from eics.models.base import Model
 from eics.models.prompts import Prompt
-from eics.scoring.calibration.fit import prompt_means
+from eics.scoring.calibration.prompt_means import prompt_means
 from eics.studies.bench.measure import Timing, interleaved
 from eics.studies.discovery.ablate import circuit_logits
 from eics.studies.discovery.full_graph import FullGraph

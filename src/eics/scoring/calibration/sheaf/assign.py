@@ -8,6 +8,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 FOLDS = 5
 _CALIBRATES = 0.25  # of the groups
@@ -24,7 +25,7 @@ class Place:
 def assign(group: str, seed: int) -> Place:
     """The place of a group, which is never split between parts or folds."""
     digest = _digest(seed, "group", group)
-    return Place(digest[0] / 256 >= _CALIBRATES, int.from_bytes(digest[1:5], "big") % FOLDS)
+    return _place(digest[0] / 256 >= _CALIBRATES, int.from_bytes(digest[1:5], "big") % FOLDS)
 
 
 def order(group: str, tokens: Sequence[int], seed: int) -> bytes:
@@ -35,6 +36,12 @@ def order(group: str, tokens: Sequence[int], seed: int) -> bytes:
 def group_of_tokens(tokens: Sequence[int]) -> str:
     """The group of a prompt that was given none: equal token lists are one."""
     return "tokens:" + ",".join(map(str, tokens))
+
+
+@cache
+def _place(fits: bool, fold: int) -> Place:
+    """There are only ten places, and many prompts."""
+    return Place(fits, fold)
 
 
 def _digest(seed: int, purpose: str, text: str) -> bytes:

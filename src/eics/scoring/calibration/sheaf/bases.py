@@ -89,7 +89,7 @@ class Bases:
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Samples in the bases; float64, (judged, R, ...).
+    """Samples in the bases; (judged, R, ...), in float64, or in float32 if they are kept.
 
     Attributes:
         outputs: y, what is predicted of a write, (judged, R, OUTPUTS).
@@ -111,16 +111,20 @@ class Coordinates:
     @classmethod
     def none(cls, judged: int) -> "Coordinates":
         """No row yet."""
-        return cls(*(torch.zeros(judged, 0, *more, dtype=torch.float64) for more in ROWS.values()))
+        return cls(*(torch.zeros(judged, 0, *more) for more in ROWS.values()))
 
     @classmethod
     def cat(cls, parts: "Sequence[Coordinates]") -> "Coordinates":
         """The rows of one after those of another."""
         return cls(*(torch.cat([getattr(part, name) for part in parts], dim=1) for name in ROWS))
 
+    def rows(self, kept: slice) -> "Coordinates":
+        """Some of the rows, in float64."""
+        return Coordinates(*(getattr(self, name)[:, kept].double() for name in ROWS))
+
     def cpu(self) -> "Coordinates":
-        """On the host, rounded to float32, as files store them."""
-        return Coordinates(*(getattr(self, name).cpu().float().double() for name in ROWS))
+        """On the host in float32, as files store them: there is one row for each prompt that is kept, or more."""
+        return Coordinates(*(getattr(self, name).cpu().float() for name in ROWS))
 
 
 ROWS: dict[str, tuple[int, ...]] = {

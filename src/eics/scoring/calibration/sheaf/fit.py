@@ -5,36 +5,34 @@
     3  regressions, in closed form
     4  distances of the calibration part
 
-Each prompt goes through the model once. Given the same activations, moments do not depend on the order of the prompts.
+Each prompt goes through the model once; if every position is judged, the basis prompts go twice, because all their
+positions would not fit in memory. Given the same activations, moments do not depend on the order of the prompts. What
+grows with the reference set is one `Item` for each prompt and three numbers for each node and calibration prompt.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, replace
+from itertools import chain
+from math import ceil
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
-from eics.circuits.graph import Circuit
-from eics.errors import OptionError, PromptError
+from eics.errors import OptionError
 from eics.linalg.memory import chunk_width
-from eics.models.base import Model
-from eics.models.prompts import Prompt, tokenize
-from eics.scoring.batching import batch_indices
-from eics.scoring.calibration.sheaf.assign import FOLDS, Place, assign, group_of_tokens, order
-from eics.scoring.calibration.sheaf.bases import Bases, Coordinates, coordinates
-from eics.scoring.calibration.sheaf.judge import Kept, Learned
-from eics.scoring.calibration.sheaf.learned import ROUNDING, Distances, LearnedSheaf, Regressions
-from eics.scoring.calibration.sheaf.moments import Moments
-from eics.scoring.calibration.sheaf.reference import Reference
-from eics.scoring.calibration.sheaf.samples import Layout, Samples, sample
-from eics.scoring.checks import check_answer, keeps_positions
-from eics.scoring.nonfinite import zero_nonfinite_rows
+from eics.models.prompts import Prompt
+from eics.scoring.calibration.sheaf.assign import FOLDS
+from eics.scoring.calibration.sheaf.bases import Bases, coordinates
+from eics.scoring.calibration.sheaf.judge import Learned
+from eics.scoring.calibration.sheaf.learned import ROUNDING, LearnedSheaf, Regressions
+from eics.scoring.calibration.sheaf.moments import Moments, MomentSums
+from eics.scoring.calibration.sheaf.reader import Item, Reader, Tick
+from eics.scoring.calibration.sheaf.samples import Layout, Samples
+from eics.scoring.calibration.sheaf.usual import read_usual, usual_again
 from eics.scoring.options import Options
-from eics.transformer.forward import run
-from eics.transformer.linearize import TransformerRun
 
 Part = TypeVar("Part", Bases, Regressions)
+Batches = Iterable[tuple[list[Item], Samples]]
 
 LEAST = 100
 """The fewest prompts that a sheaf is learned from."""
@@ -43,111 +41,28 @@ BASIS_PROMPTS = 256
 _BASIS_POSITIONS = 4  # of each basis prompt, if every position is judged: bases must fit in memory
 
 
-@dataclass(frozen=True)
-class Item:
-    """A reference prompt: its tokens, where it belongs, and its rank among those that fit."""
-
-    id: str | int
-    tokens: list[int]
-    place: Place
-    order: bytes
-
-
-@dataclass(frozen=True)
-class Reader:
-    """How prompts become samples.
-
-    Attributes:
-        model, circuit: what runs, and whose nodes are judged.
-        options: linearization and read-out; answer, tokens: as `score` takes them.
-        at: where nodes are judged.
-        layout: the nodes.
-    """
-
-    model: Model
-    circuit: Circuit
-    options: Options
-    at: str
-    batch_size: int
-    answer: int | None = None
-    tokens: tuple[int, ...] | None = None
-    tick: Callable[[int], None] = field(default=lambda _: None)
-    failures: dict[str | int, str] = field(default_factory=dict)
-
-    @property
-    def layout(self) -> Layout:
-        """The circuit's nodes as rows."""
-        spec = self.model.transformer
-        return Layout.of(self.circuit, spec.width, parallel=spec.blocks[0].parallel)
-
-    def items(self, prompts: Sequence[Prompt], groups: Sequence[Any] | None, seed: int) -> list[Item]:
-        """The prompts that the model can run, each in its place."""
-        items = []
-        for index, prompt in enumerate(prompts):
-            try:
-                tokens = tokenize(self.model, prompt)
-                check_answer(self.answer, len(tokens))
-                if not keeps_positions(self.circuit, len(tokens), [self.options]):
-                    raise PromptError(f"a prompt must be long enough for every node; this has {len(tokens)} tokens")
-            except PromptError as error:
-                self.failures[prompt.id] = str(error)
-                self.tick(1)
-                continue
-            group = group_of_tokens(tokens) if groups is None else f"group:{groups[index]}"
-            items.append(Item(prompt.id, tokens, assign(group, seed), order(group, tokens, seed)))
-        return items
-
-    def batches(self, items: Sequence[Item]) -> Iterator[tuple[list[Item], Samples]]:
-        """Items that shared a pass, and their samples; prompts on which the model overflows are left out."""
-        as_prompts = [Prompt(index, tokens=tuple(item.tokens)) for index, item in enumerate(items)]
-        for indices in batch_indices(as_prompts, self.batch_size, sort=True):
-            chosen = [items[index] for index in indices]
-            samples, bad = self.samples([item.tokens for item in chosen])
-            self.tick(len(chosen))
-            if bad:
-                for row in bad:
-                    self.failures[chosen[row].id] = "the model's activations are not finite on this prompt"
-                good = [row for row in range(len(chosen)) if row not in bad]
-                if not good:
-                    continue
-                samples, chosen = _without(samples, bad, len(chosen)), [chosen[row] for row in good]
-            yield chosen, samples
-
-    def samples(self, token_lists: Sequence[Sequence[int]]) -> tuple[Samples, set[int]]:
-        """The samples of one pass, and the rows on which the model overflowed."""
-        answer = None if self.answer is None else [self.answer % len(tokens) for tokens in token_lists]
-        logits = self.options.readout == "tokens"
-        with torch.no_grad():
-            state = run(self.model, token_lists, self.circuit, answer=answer, logits=logits)
-            bad = zero_nonfinite_rows(state)
-            made = TransformerRun(state, self.circuit, self.options.readout, self.tokens)
-            return sample(made, self.layout, self.at), bad
-
-
 def learn(
     reader: Reader, prompts: Sequence[Prompt], groups: Sequence[Any] | None, seed: int, *, keep_moments: bool = False
 ) -> Learned:
     """Learns the sheaf of the reader's circuit from a reference set."""
     items = reader.items(prompts, groups, seed)
-    check_enough(items, len(prompts), reader.failures)
-    fitting = sorted((item for item in items if item.place.fits), key=lambda item: item.order)
-    layout, device = reader.layout, reader.model.device
-    basis = list(reader.batches(fitting[:BASIS_PROMPTS]))
-    rows = 1 if reader.at == "answer" else min(len(item.tokens) for item in fitting)
-    chosen = _in_order(basis)
+    check_enough(items, len(prompts), reader)
+    fitting, calibrating = _parts(items)
+    _check_level(calibrating, reader.options)
+    tick = _pass_over(reader, prompts, items)
+    basis, batches = _basis(reader, fitting, tick)
     dtype = reader.model.transformer.unembed.dtype
-    spread = chosen if reader.at == "answer" else _spread_rows(chosen)
-    bases = rounded(Bases.of(spread, layout, rows * len(fitting), ROUNDING[dtype]))
-    here, moments = bases.to(device), Moments.zero(len(layout.judged))
-    for batch, samples in (pair for pairs in (basis, reader.batches(fitting[BASIS_PROMPTS:])) for pair in pairs):
-        moments.add_(_moments(here, layout, batch, samples))
-    del basis, chosen, spread
-    sheaf = LearnedSheaf(layout, reader.at, bases, _regressions(moments, bases, layout, dtype), dtype)
-    usual = _usual(reader, sheaf, [item for item in items if not item.place.fits], keep=keep_moments)
-    lengths = [len(item.tokens) for item in items]
-    kept = Kept(moments, usual.coordinates, usual.prompt) if keep_moments else None
-    fitted = int(moments.prompts)
-    return Learned(sheaf, usual.reference(sheaf), usual.ids, fitted, (min(lengths), max(lengths)), kept)
+    rows = 1 if reader.at == "answer" else min(len(item.tokens) for item in fitting)
+    bases = rounded(Bases.of(basis, reader.layout, rows * len(fitting), ROUNDING[dtype]))
+    moments = _moments(bases, reader, batches)
+    del basis, batches
+    _check_parts(reader.survivors(items))  # the model may have overflowed on a whole fold
+    sheaf = LearnedSheaf(reader.layout, reader.at, bases, _regressions(moments, bases, reader.layout, dtype), dtype)
+    usual = read_usual(reader, sheaf, calibrating, tick, keep=keep_moments)
+    ran = reader.survivors(items)
+    check_enough(ran, len(prompts), reader)
+    kept = usual.kept(moments) if keep_moments else None
+    return Learned(sheaf, usual.reference(sheaf), usual.ids, int(moments.prompts), _lengths(ran), kept)
 
 
 def learn_more(
@@ -164,79 +79,46 @@ def learn_more(
     if reader.layout != sheaf.layout or reader.at != sheaf.at:
         raise OptionError("Prompts can be added to a calibration of the same circuit and positions only.")
     items = reader.items(prompts, groups, seed)
-    fitting = sorted((item for item in items if item.place.fits), key=lambda item: item.order)
-    here, moments = sheaf.bases.to(reader.model.device), kept.moments + Moments.zero(len(sheaf.layout.judged))
-    for batch, samples in reader.batches(fitting):
-        moments.add_(_moments(here, sheaf.layout, batch, samples))
+    fitting, calibrating = _parts(items)
+    tick = _pass_over(reader, prompts, items)
+    moments = kept.moments + _moments(sheaf.bases, reader, reader.batches(fitting, tick))
     sheaf = replace(sheaf, regressions=_regressions(moments, sheaf.bases, sheaf.layout, sheaf.dtype))
-    before = sheaf.at_coordinates(kept.coordinates, kept.prompt, len(learned.ids))
-    added = _usual(reader, sheaf, [item for item in items if not item.place.fits], keep=True)
-    usual = _Usual(before, learned.ids, kept.coordinates, kept.prompt).and_then(added)
-    lengths = [len(item.tokens) for item in items] or list(learned.lengths)
-    shortest, longest = min(learned.lengths[0], *lengths), max(learned.lengths[1], *lengths)
-    kept = Kept(moments, usual.coordinates, usual.prompt)
-    return Learned(sheaf, usual.reference(sheaf), usual.ids, int(moments.prompts), (shortest, longest), kept)
+    added = read_usual(reader, sheaf, calibrating, tick, keep=True)
+    usual = usual_again(sheaf, learned, kept).and_then(added)
+    lengths = _lengths(reader.survivors(items), *learned.lengths)
+    return Learned(sheaf, usual.reference(sheaf), usual.ids, int(moments.prompts), lengths, usual.kept(moments))
 
 
-def _regressions(moments: Moments, bases: Bases, layout: Layout, dtype: torch.dtype) -> Regressions:
-    return rounded(Regressions.of(moments, bases, layout.width, dtype))
+def check_enough(items: Sequence[Item], given: int, reader: Reader) -> None:
+    """Refuses a reference set that is too small, or has too few groups to be split."""
+    if len(items) < LEAST:
+        first = next((f" Prompt {id!r} failed: {reason}." for id, reason in reader.failures.items()), "")
+        raise OptionError(
+            f"A calibrated reference must have at least {LEAST} prompts that the model can run. Of {given}, "
+            f"{len(items)} are such.{first}"
+        )
+    _check_parts(items)
 
 
-@dataclass(frozen=True)
-class _Usual:
-    """The calibration part: its distances, (judged, n), its ids, and its coordinates by row."""
-
-    distances: Distances
-    ids: tuple[str | int, ...]
-    coordinates: Coordinates
-    prompt: Tensor
-
-    def and_then(self, other: "_Usual") -> "_Usual":
-        """Both, one after the other."""
-        parts = zip(self.distances.parts, other.distances.parts, strict=True)
-        return _Usual(
-            Distances(*(torch.cat(pair, dim=1) for pair in parts)),
-            self.ids + other.ids,
-            Coordinates.cat([self.coordinates, other.coordinates]),
-            torch.cat([self.prompt, other.prompt + len(self.ids)]),
+def _check_parts(items: Sequence[Item]) -> None:
+    """Refuses parts of which one is empty."""
+    fitting, calibrating = _parts(items)
+    folds = {item.place.fold for item in fitting}
+    if len(folds) < FOLDS or not calibrating:
+        raise OptionError(
+            f"The groups of a reference must fill {FOLDS} folds and the calibration part. They fill {len(folds)} folds "
+            f"and leave {len(calibrating)} prompts to calibrate on: use finer groups, or another seed."
         )
 
-    def reference(self, sheaf: LearnedSheaf) -> Reference:
-        """What is usual; refuses a part that can say nothing."""
-        judged = torch.tensor([name not in sheaf.reasons for name in sheaf.layout.judged])
-        if not bool(judged.any()):
-            raise OptionError(
-                "A calibration must have a node whose write varies over its prompts. None does: take prompts that "
-                "differ."
-            )
-        if len(self.ids) < 2:
-            raise OptionError(
-                f"The calibration part must have at least 2 prompts. It has {len(self.ids)}: give more prompts or "
-                "groups."
-            )
-        return Reference.of(self.distances, judged)
 
-
-def _usual(reader: Reader, sheaf: LearnedSheaf, items: Sequence[Item], *, keep: bool) -> _Usual:
-    """The distances of these prompts, sorted by hash so that they do not depend on the order, and, to `keep`, their
-    coordinates."""
-    there, count = sheaf.to(reader.model.device), len(sheaf.layout.judged)
-    distances = [Distances(*(torch.zeros(count, 0, dtype=torch.float64) for _ in range(3)))]
-    rows, prompt = [Coordinates.none(count)], [torch.zeros(0, dtype=torch.long)]
-    found: list[Item] = []
-    for batch, samples in reader.batches(sorted(items, key=lambda item: item.order)):
-        at = there.coordinates(samples)
-        distances.append(there.at_coordinates(at, samples.prompt, len(batch)).cpu())
-        if keep:
-            rows.append(at.cpu())
-            prompt.append(samples.prompt.cpu() + len(found))
-        found += batch
-    order_of = sorted(range(len(found)), key=lambda place: (found[place].order, str(found[place].id)))
-    sorted_places = torch.tensor(order_of, dtype=torch.long)
-    stacked = [torch.cat(parts, dim=1)[:, sorted_places] for parts in zip(*(d.parts for d in distances), strict=True)]
-    new_place = torch.empty_like(sorted_places).scatter_(0, sorted_places, torch.arange(len(found)))
-    ids = tuple(found[place].id for place in order_of)
-    return _Usual(Distances(*stacked), ids, Coordinates.cat(rows), new_place[torch.cat(prompt)])
+def _check_level(calibrating: Sequence[Item], options: Options) -> None:
+    """Refuses a calibration part that cannot be scored, as it will be with both terms."""
+    least = ceil(1 / options.level - 1)
+    if options.terms != "sheaf" and len(calibrating) < least:
+        raise OptionError(
+            f"The calibration part, scored at level {options.level:g}, must have at least {least} prompts. It has "
+            f"{len(calibrating)}: give more prompts or finer groups, or add --terms sheaf (terms='sheaf')."
+        )
 
 
 def rounded(part: Part) -> Part:
@@ -245,59 +127,76 @@ def rounded(part: Part) -> Part:
     return replace(part, **{n: t.float().double() for n, t in tensors.items() if t.is_floating_point()})
 
 
-def check_enough(items: Sequence[Item], given: int, failures: dict[str | int, str]) -> None:
-    """Refuses a reference set that is too small, or has too few groups to be split."""
-    if len(items) < LEAST:
-        first = next((f" Prompt {id!r} failed: {reason}." for id, reason in failures.items()), "")
-        raise OptionError(
-            f"A calibrated reference must have at least {LEAST} prompts that the model can run. Of {given}, "
-            f"{len(items)} are such.{first}"
-        )
-    fitting = [item for item in items if item.place.fits]
-    folds = {item.place.fold for item in fitting}
-    if len(folds) < FOLDS or len(fitting) == len(items):
-        raise OptionError(
-            f"The groups of a reference must fill {FOLDS} folds and the calibration part. They fill {len(folds)} folds "
-            f"and leave {len(items) - len(fitting)} prompts to calibrate on: use finer groups, or another seed."
-        )
+def _parts(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+    """The part that fits, in the order of its hashes, and the part that calibrates."""
+    fitting = sorted((item for item in items if item.place.fits), key=lambda item: item.order)
+    return fitting, [item for item in items if not item.place.fits]
 
 
-def _moments(bases: Bases, layout: Layout, batch: Sequence[Item], samples: Samples) -> Moments:
-    """The moments of a batch, in chunks within the memory bound."""
-    folds = torch.tensor([item.place.fold for item in batch], device=samples.prompt.device)[samples.prompt]
-    total = Moments.zero(len(layout.judged))
-    width = chunk_width(3 * len(layout.nodes) * layout.width, torch.float64)
-    for start in range(0, len(folds), width):
-        rows = slice(start, start + width)
-        total.add_(Moments.of(coordinates(bases, samples.rows(rows)), folds[rows], 0))
-    return replace(total, prompts=total.prompts + len(batch))
+def _pass_over(reader: Reader, prompts: Sequence[Prompt], items: Sequence[Item]) -> Tick:
+    """Begins the phase in which prompts run; those that cannot are finished already."""
+    tick = reader.phase("prompts", len(prompts))
+    tick(len(prompts) - len(items))
+    return tick
 
 
-def _in_order(basis: Sequence[tuple[list[Item], Samples]]) -> Samples:
+def _lengths(items: Sequence[Item], *known: int) -> tuple[int, int]:
+    lengths = [*known, *(len(item.tokens) for item in items)]
+    return min(lengths), max(lengths)
+
+
+def _basis(reader: Reader, fitting: Sequence[Item], tick: Tick) -> tuple[Samples, Batches]:
+    """The rows that the bases come from, and the batches of the whole fit part."""
+    first, others = fitting[:BASIS_PROMPTS], fitting[BASIS_PROMPTS:]
+    if reader.at == "answer":
+        held = list(reader.batches(first, tick))
+        return _in_order(held), chain(held, reader.batches(others, tick))
+    thinned = ((batch, _spread_rows(samples)) for batch, samples in reader.batches(first))
+    return _in_order(thinned), chain(reader.batches(reader.survivors(first), tick), reader.batches(others, tick))
+
+
+def _moments(bases: Bases, reader: Reader, batches: Batches) -> Moments:
+    """The moments of batches, each in chunks within the memory bound."""
+    sums, here = MomentSums(len(reader.layout.judged)), bases.to(reader.model.device)
+    width = chunk_width(3 * len(reader.layout.nodes) * reader.layout.width, torch.float64)
+    for batch, samples in batches:
+        folds = torch.tensor([item.place.fold for item in batch], device=samples.prompt.device)[samples.prompt]
+        for start in range(0, len(folds), width):
+            rows = slice(start, start + width)
+            sums.add(coordinates(here, samples.rows(rows)), folds[rows])
+        sums.count(len(batch))
+    return sums.moments()
+
+
+def _regressions(moments: Moments, bases: Bases, layout: Layout, dtype: torch.dtype) -> Regressions:
+    return rounded(Regressions.of(moments, bases, layout.width, dtype))
+
+
+def _in_order(basis: Batches) -> Samples:
     """All rows of the basis prompts, in the order of their hashes, on the CPU."""
-    by_prompt = []
-    for batch, samples in basis:
-        here = samples.to("cpu", samples.writes.dtype)
-        by_prompt += [(item.order, str(item.id), here.rows(here.prompt == row)) for row, item in enumerate(batch)]
+    by_prompt = [(item.order, str(item.id), rows) for item, rows in _one_by_one(basis)]
+    if not by_prompt:
+        raise OptionError(
+            f"A calibrated reference must have prompts with finite activations. The model overflows on each of the "
+            f"first {BASIS_PROMPTS}: load it with another --dtype, or give other prompts."
+        )
     by_prompt.sort(key=lambda row: row[:2])
     return Samples.cat([rows.of_prompt(place) for place, (_, _, rows) in enumerate(by_prompt)])
 
 
+def _one_by_one(basis: Batches) -> Iterator[tuple[Item, Samples]]:
+    for batch, samples in basis:
+        here = samples.to("cpu", samples.writes.dtype)
+        yield from ((item, here.rows(here.prompt == row)) for row, item in enumerate(batch))
+
+
 def _spread_rows(samples: Samples) -> Samples:
     """A few rows of each prompt, evenly spread, the last among them."""
-    starts = torch.cat([torch.ones(1, dtype=torch.bool), samples.prompt[1:] != samples.prompt[:-1]]).nonzero().flatten()
-    ends = torch.cat([starts[1:], torch.tensor([len(samples.prompt)])])
+    changes = samples.prompt[1:] != samples.prompt[:-1]
+    starts = [0, *(changes.nonzero().flatten() + 1).tolist()]
+    ends = [*starts[1:], len(samples.prompt)]
     kept = [
         torch.linspace(end - 1, start, min(_BASIS_POSITIONS, end - start)).round().long()
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+        for start, end in zip(starts, ends, strict=True)
     ]
-    return samples.rows(torch.cat(kept))
-
-
-def _without(samples: Samples, bad: set[int], prompts: int) -> Samples:
-    """The samples without some prompts, the others renumbered."""
-    good = [row for row in range(prompts) if row not in bad]
-    number = torch.full((prompts,), -1, device=samples.prompt.device)
-    number[good] = torch.arange(len(good), device=samples.prompt.device)
-    kept = samples.rows(number[samples.prompt] >= 0)
-    return replace(kept, prompt=number[kept.prompt])
+    return samples.rows(torch.cat(kept).to(samples.prompt.device))

@@ -104,8 +104,8 @@ class Judge:
         if circuit.sha256 != self.circuit:
             raise OptionError("A calibration must be of the circuit that is scored: calibrate again on this one.")
         if len(self.reference) < 1 / level - 1:
-            least = 1 / (1 + len(self.reference))
-            raise OptionError.of("level", f"at least {least:.3g} with {len(self.reference)} calibration prompts", level)
+            least, count = self.reference.least_level, len(self.reference)
+            raise OptionError.of("level", f"at least {least:g} with {count} calibration prompts", level)
 
     def judge(self, run: TransformerRun, level: float) -> Judged:
         """The nodes of a pass."""

@@ -8,12 +8,14 @@ A regression is less certain far from its data: `d_v` allows for that, which kee
 and prompts of a form that the reference never saw.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
-from eics.scoring.calibration.sheaf.bases import Bases, Coordinates, coordinates
+from eics.linalg.memory import chunk_width
+from eics.scoring.calibration.sheaf.bases import REGRESSORS, Bases, Coordinates, coordinates
 from eics.scoring.calibration.sheaf.moments import Moments
 from eics.scoring.calibration.sheaf.ridge import fit_ridge
 from eics.scoring.calibration.sheaf.samples import Layout, Samples
@@ -36,10 +38,24 @@ class Distances:
     unusual_input: Tensor
     allowed: Tensor
 
+    @classmethod
+    def none(cls, judged: int) -> "Distances":
+        """No sample yet."""
+        return cls(*(torch.zeros(judged, 0, dtype=torch.float64) for _ in range(3)))
+
+    @classmethod
+    def cat(cls, distances: "Sequence[Distances]") -> "Distances":
+        """The samples of one after those of another."""
+        return cls(*(torch.cat(parts, dim=1) for parts in zip(*(one.parts for one in distances), strict=True)))
+
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
         """All three."""
         return self.whole, self.unusual_input, self.allowed
+
+    def columns(self, chosen: Tensor) -> "Distances":
+        """Some of the samples, in another order."""
+        return Distances(*(part[:, chosen] for part in self.parts))
 
     def cpu(self) -> "Distances":
         """The distances on the host."""
@@ -145,21 +161,28 @@ class LearnedSheaf:
 
     def coordinates(self, samples: Samples) -> Coordinates:
         """Samples in the sheaf's bases."""
-        return coordinates(self.bases, samples)
+        return Coordinates.cat([coordinates(self.bases, samples.rows(rows)) for rows in self._chunks(samples.prompt)])
 
     def by_prompt(self, samples: Samples, prompts: int) -> Distances:
-        """Distances of each node and prompt, (judged, prompts)."""
-        return self.at_coordinates(self.coordinates(samples), samples.prompt, prompts)
+        """Distances of each node and prompt, (judged, prompts): means over the positions at which it is judged."""
+        chunks = self._chunks(samples.prompt)
+        by_row = Distances.cat(
+            [self.regressions.distances(coordinates(self.bases, samples.rows(rows))) for rows in chunks]
+        )
+        if self.at == "answer":  # a row is a prompt
+            return by_row
+        return _by_prompt(by_row, samples.counts.double(), samples.prompt, prompts)
 
     def at_coordinates(self, at: Coordinates, prompt: Tensor, prompts: int) -> Distances:
-        """The same from coordinates whose rows belong to these prompts, (R,): means over the positions at which a node
-        is judged."""
-        distances = self.regressions.distances(at)
-        if self.at == "answer":
-            return distances
-        one_hot = torch.nn.functional.one_hot(prompt, prompts).double()
-        total = (at.counts @ one_hot).clamp(min=1)
-        return Distances(*(((part * at.counts) @ one_hot) / total for part in distances.parts))
+        """The same from coordinates whose rows belong to these prompts, (R,)."""
+        by_row = [self.regressions.distances(at.rows(rows)) for rows in self._chunks(prompt)]
+        return _by_prompt(Distances.cat(by_row), at.counts.double(), prompt, prompts)
+
+    def _chunks(self, prompt: Tensor) -> list[slice]:
+        """The rows in chunks within the memory bound; no row is one chunk."""
+        by_row = max(len(self.layout.nodes) * self.layout.width, len(self.layout.judged) * 2 * REGRESSORS)
+        width = chunk_width(3 * by_row, torch.float64)
+        return [slice(start, start + width) for start in range(0, max(1, len(prompt)), width)]
 
     @property
     def reasons(self) -> dict[str, str]:
@@ -176,6 +199,19 @@ class LearnedSheaf:
                     f"its write varies by {varies:.2%} of its size over the reference prompts: too little to be judged"
                 )
         return reasons
+
+
+def _by_prompt(distances: Distances, counts: Tensor, prompt: Tensor, prompts: int) -> Distances:
+    """Means over the rows of each prompt that count, (judged, prompts), from those of rows, (judged, R)."""
+
+    def summed(values: Tensor) -> Tensor:
+        if values.device.type == "cpu":
+            return values.new_zeros(len(values), prompts).index_add_(1, prompt, values)
+        one_hot = torch.nn.functional.one_hot(prompt, prompts).double()  # on a GPU, index_add_ adds in any order
+        return values @ one_hot
+
+    total = summed(counts).clamp(min=1)
+    return Distances(*(summed(part * counts) / total for part in distances.parts))
 
 
 def _whitener(matrix: Tensor) -> Tensor:

@@ -10,6 +10,7 @@
 Conformal p-values assume that the prompt is exchangeable with the calibration prompts: of the same kind.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -71,6 +72,13 @@ class Reference:
 
     def __len__(self) -> int:
         return len(self.log_allowed)
+
+    @property
+    def least_level(self) -> float:
+        """The smallest level that there are enough prompts for, to three digits; rounded up, so that it is accepted."""
+        least = 1 / (1 + len(self))
+        scale = 10.0 ** (2 - math.floor(math.log10(least)))
+        return math.ceil(least * scale) / scale
 
     def judge(self, distances: Distances, level: float) -> Judgement:
         """Prompts, (nodes, B), against the reference."""

@@ -73,6 +73,8 @@ def read_learned(header: Any, tensors: dict[str, Tensor]) -> Learned:
     if set(judged) - set(nodes) or [len(row) for row in before] != [len(nodes)] * len(judged):
         raise OptionError("must have a sheaf whose nodes are those of its circuit.")
     ids = tuple(id if isinstance(id, int) else str(id) for id in header["ids"])
+    if len(ids) < 2:
+        raise OptionError(f"must have at least 2 calibration prompts. It has {len(ids)}.")
     prompt = tensors.get("prompt")
     shapes = _shapes(layout, len(ids), 0 if prompt is None else prompt.numel())
     parts = {name: _part(name, tensors, shapes) for name in _PARTS if prompt is not None or name not in _KEPT}
@@ -98,7 +100,8 @@ def _part(name: str, tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ..
             raise OptionError(f"must have the tensor 'sheaf:{key}' of shape {shapes[key]}. It has {came}.")
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise OptionError(f"must have finite numbers in 'sheaf:{key}'.")
-        values[field.name] = tensor.double() if tensor.is_floating_point() else tensor
+        wide = tensor.is_floating_point() and name != "coordinates"  # of which there may be as many as prompts
+        values[field.name] = tensor.double() if wide else tensor
     if name == "reference" and values["judged"].dtype != torch.bool:
         raise OptionError("must say of each node of its sheaf whether it can be judged.")
     return _PARTS[name](**values)
