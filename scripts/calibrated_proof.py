@@ -1,7 +1,7 @@
 """Runs the experiments of docs/preregistration-calibrated.md: `python scripts/calibrated_proof.py NAME --known FILE`.
 
 Each writes its numbers to `docs/validation/calibrated/NAME.json`, and `report` makes the tables and figures of
-docs/validation-calibrated.md from them. `all` runs everything: about half an hour on two cores. SmolLM2 and Gemma come
+docs/validation-calibrated.md from them. `all` runs everything: about an hour on two cores. SmolLM2 and Gemma come
 from `eics models fetch`; ROME's known_1000 is given by path.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from eics.data.files import write_text
-from proof import damage, labels, reasons, report, unlike, weights
+from proof import damage, explored, labels, reasons, report, unlike, weights
 
 OUT = Path("docs/validation/calibrated")
 EXPERIMENTS: dict[str, Callable[[Path], dict[str, Any]]] = {
@@ -27,6 +27,7 @@ EXPERIMENTS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "labels": labels.labels,
     "weights": weights.weights,
     "circuits": damage.circuits,
+    "explored": explored.explored,
 }
 
 

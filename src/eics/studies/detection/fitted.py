@@ -11,7 +11,7 @@ from torch import Tensor
 from eics.circuits.graph import Circuit
 from eics.models.base import Model
 from eics.models.prompts import Prompt
-from eics.scoring.calibration.sheaf.assign import assign
+from eics.scoring.calibration.sheaf.assign import Place, assign
 from eics.scoring.calibration.sheaf.fit import learn
 from eics.scoring.calibration.sheaf.judge import Learned
 from eics.scoring.calibration.sheaf.learned import ROUNDING, Distances
@@ -100,12 +100,16 @@ class _StoredReader(Reader):
         return Samples(chosen.writes, chosen.explained, chosen.counts, torch.arange(len(rows))), set()
 
 
+def places_of(reference: Prompts, seed: int) -> list[Place]:
+    """Which prompts fit, and in which fold; the others calibrate."""
+    return [assign(f"group:{group}", seed) for group in reference.groups]
+
+
 def learn_from(model: Model, circuit: Circuit, reference: Prompts, seed: int) -> Learned:
     """What `eics.calibrate` learns from these prompts, from their stored runs."""
     place = {tokens: index for index, tokens in enumerate(reference.tokens)}
-    reader = _StoredReader(
-        model, circuit, CALIBRATED, "answer", batch_size=64, stored=reference.runs.samples, place=place
-    )
+    options = CALIBRATED.with_(terms="sheaf")
+    reader = _StoredReader(model, circuit, options, "answer", batch_size=64, stored=reference.runs.samples, place=place)
     prompts = [Prompt(index, tokens=tokens) for index, tokens in enumerate(reference.tokens)]
     return learn(reader, prompts, reference.groups, seed)
 
@@ -127,7 +131,7 @@ class Fitted:
     def of(cls, model: Model, circuit: Circuit, reference: Prompts, seed: int, names: Sequence[str] = WAYS) -> "Fitted":
         """Fits the named ways to a reference set, all on the same parts and in the same bases."""
         learned = learn_from(model, circuit, reference, seed)
-        places = [assign(f"group:{group}", seed) for group in reference.groups]
+        places = places_of(reference, seed)
         fits = torch.tensor([place.fits for place in places])
         fitting = reference.runs.rows(fits)
         folds = torch.tensor([place.fold for place in places])[fits]
@@ -167,4 +171,4 @@ def _fit(name: str, learned: Learned, fitting: Observations, folds: Tensor) -> W
         return LayersWay.fit(fitting.layers, sheaf.layout.judged)
     if name == "norms":
         return NormsWay.fit(fitting.samples, sheaf.bases.places)
-    return RecomputedWay(10 * ROUNDING[sheaf.dtype])
+    return RecomputedWay(10 * max(ROUNDING[sheaf.dtype], ROUNDING[torch.float32]))  # runs are kept in float32

@@ -12,13 +12,10 @@ from eics.circuits.graph import Circuit
 from eics.models.base import Model
 from eics.studies.detection.fitted import Fitted, Prompts
 from eics.studies.detection.observations import Observations, divergence, observe_batch
-from eics.studies.detection.plan import Damage, intervention, plan
+from eics.studies.detection.plan import OFF, Damage, intervention, plan
 from eics.studies.detection.summary import Resamples, Verdicts, as_json, by_node, calm, localisation
 from eics.studies.discovery.full_graph import FullGraph
 from eics.studies.statistics import Indices, Interval, Numbers
-
-OFF = "off"
-"""The kind of damage that lies outside the circuit: a write patched from another prompt."""
 
 _BATCH = 48  # damaged runs in one pass
 

@@ -151,17 +151,22 @@ class Reference:
 
 def _standardised(values: Tensor, reference: Tensor) -> Tensor:
     """Values (B, nodes) over the mean and standard deviation of the reference, (n, nodes)."""
-    return (values - reference.mean(dim=0)) / _at_least(reference.std(dim=0))
+    return (values - _mean(reference)) / _at_least(reference.std(dim=0))
 
 
 def _among_the_others(values: Tensor) -> Tensor:
     """Each row over the mean and standard deviation of the other rows, (n, nodes)."""
     n = len(values)
-    deviation = values - values.mean(dim=0)
+    deviation = values - _mean(values)
     squares = deviation.square().sum(dim=0)
     mean = -deviation / (n - 1)  # of the others, about the mean of all
     variance = (squares - deviation.square() - (n - 1) * mean.square()).clamp(min=0) / max(1, n - 2)
     return (deviation - mean) / _at_least(variance.sqrt())
+
+
+def _mean(values: Tensor) -> Tensor:
+    """The mean of rows (n, nodes); of equal rows exactly that row, or rounding would rank them."""
+    return values[:1] + (values - values[:1]).mean(dim=0)
 
 
 def _at_least(deviation: Tensor) -> Tensor:
