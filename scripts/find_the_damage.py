@@ -67,6 +67,7 @@ def main() -> None:
         terms="sheaf",
         calibration=usual,
         interventions={id: [intervention] for id, intervention in secret.items()},
+        details=True,
     )
     scores = eics.Scores(without_traces(score) for score in scores)
     eics.write_records(scores, given.out / "records.jsonl")

@@ -13,6 +13,7 @@ import torch
 
 from eics.circuits.graph import Circuit
 from eics.models.base import Model
+from eics.scoring.calibration.sheaf.breadth import Breadth
 from eics.scoring.calibration.sheaf.learned import Distances
 from eics.scoring.calibration.sheaf.reference import Reference
 from eics.studies.detection.fitted import Fitted, Prompts, Way, places_of
@@ -20,7 +21,6 @@ from eics.studies.detection.measure import run_trial, summarise
 from eics.studies.detection.observations import Observations
 from eics.studies.detection.summary import Verdicts, false_alarms
 from proof.common import SEED, TEST, Line, loaded, observed, progress, read_known
-from proof.unlike import effective_endings
 
 ALLOWANCES = (0, 1, 3, 10, 30, 100)
 GROUPINGS = ("subject", "relation")
@@ -69,7 +69,7 @@ def _relations(
         verdicts, count = Verdicts.of(fitted.judge(others.runs)), len(fitted.references["calibrated"])
         results.append(
             {
-                "endings": effective_endings(inside),
+                "endings": Breadth.of(inside.tokens).effective_endings,
                 "calibrated": count,
                 "prompts": len(others),
                 "largest": false_alarms(verdicts.p_value, count),

@@ -10,6 +10,7 @@ import numpy as np
 from calibrated_sets import put_before, rephrased, translated
 from eics.circuits.graph import Circuit
 from eics.models.base import Model
+from eics.scoring.calibration.sheaf.breadth import Breadth
 from eics.studies.detection.fitted import Fitted, Prompts
 from eics.studies.detection.measure import run_trial, summarise
 from eics.studies.detection.summary import Verdicts, false_alarms
@@ -121,7 +122,7 @@ def _breadth(
                 {
                     "size": size,
                     "relations": breadth,
-                    "endings": effective_endings(reference),
+                    "endings": Breadth.of(reference.tokens).effective_endings,
                     "r2": float(fitted.learned.sheaf.regressions.r2.median()),
                     "like": _alarms(fitted, prompts.pick(like))["calibrated"],
                     "other": _alarms(fitted, prompts.pick(other))["calibrated"] if other else None,
@@ -129,13 +130,6 @@ def _breadth(
                 }
             )
     return results
-
-
-def effective_endings(prompts: Prompts) -> float:
-    """How many different last tokens prompts have, each counted by its share: the exponential of the entropy."""
-    counts = np.array(list(Counter(tokens[-1] for tokens in prompts.tokens).values()), dtype=float)
-    shares = counts / counts.sum()
-    return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
 def _lengths(prompts: Prompts) -> list[int]:

@@ -108,7 +108,7 @@ def test_kept_prompts_stay_with_their_ids_when_others_are_added(at):
     torch.testing.assert_close(
         again.learned.reference.log_whole, begun.learned.reference.log_whole, rtol=1e-3, atol=1e-3
     )
-    assert again.learned.lengths == begun.learned.lengths
+    assert again.learned.breadth == begun.learned.breadth
 
 
 def test_a_reference_on_which_the_model_overflows():
@@ -133,7 +133,7 @@ def test_a_reference_on_which_the_model_overflows():
 def test_a_prompt_that_overflows_does_not_count_among_the_lengths():
     model, prompts = overflowing()
     usual = eics.calibrate(model, small()[1], [*prompts, [BROKEN] * 12], terms="sheaf")
-    assert usual.learned.lengths == (4, 8)
+    assert usual.learned.breadth.lengths == (4, 8)
 
 
 def few_to_calibrate():

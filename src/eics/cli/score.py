@@ -73,7 +73,8 @@ _FEW = 3  # prompts whose reasons are worth a line each
     "--details",
     is_flag=True,
     help="Keep shares by token position, the heads' attention patterns and the top tokens of each write in the record, "
-    "for the report. A head takes 2 KB for 16 tokens and 25 KB for 64.",
+    "for the report; with --preset calibrated also what each node was expected to write, and which parents carried it "
+    "elsewhere. A head takes 2 KB for 16 tokens and 25 KB for 64.",
 )
 @click.option("--out", type=options.FILE, help="Records: .jsonl, .parquet, or .csv (flat columns).")
 @click.option("--picture", type=options.FILE, help="Figure: .png, .pdf or .svg.")
@@ -344,8 +345,13 @@ def _show(scored: "dict[str, Scores]", as_json: bool) -> None:
 
 
 def _verdicts(scores: "Scores") -> list[str]:
-    """What each record says compared with what is usual; its id goes first if there are several."""
-    from eics.scoring.verdict import verdict
+    """What each record says compared with what is usual, and why; its id goes first if there are several."""
+    from eics.scoring.verdict import explanations, verdict
 
-    said = [(score.id, sentence) for score in scores if (sentence := verdict(score)) is not None]
+    said = [
+        (score.id, sentence)
+        for score in scores
+        for sentence in (verdict(score), *explanations(score))
+        if sentence is not None
+    ]
     return [sentence if len(scores) == 1 else f"{id}: {sentence}" for id, sentence in said]

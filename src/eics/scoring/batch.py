@@ -54,6 +54,7 @@ from eics.scoring.computed import Computed, ConfigurationResult, EmergenceTerm, 
 from eics.scoring.cuda_graphs import graph_cache
 from eics.scoring.details import details_of
 from eics.scoring.emergence import emergence_spectra, macro_spectrum
+from eics.scoring.expected_details import expected_of
 from eics.scoring.job import ExtraDiagnostics, Job, TokenizedPrompt
 from eics.scoring.nonfinite import zero_nonfinite_rows
 from eics.scoring.options import Options
@@ -191,7 +192,7 @@ def _linearize_and_compute(
                 computed, extra = compute(linearized, options, calibration, state.likeliest, judged), None  # 5 to 7
                 if job.extra_diagnostics is not None:
                     extra = job.extra_diagnostics(state, [item.prompt for item in items], linearized, options)
-                details = details_of(state, linearized, options) if job.details else None
+                details = make_details(job, state, linearized, options) if job.details else None
             results.append(ConfigurationResult(computed, extra, details))
         except OptionError as error:
             if len(items) > 1:
@@ -256,9 +257,7 @@ def run_model(job: Job, items: Sequence[TokenizedPrompt]) -> ForwardState:
 
 def linearize(job: Job, state: ForwardState, options: Options) -> LinearizedCircuit:
     """Line 4: the circuit's activations and edge maps at the state that the pass left behind."""
-    tokens = job.tokens if options.readout == "tokens" else None
-    means = job.means if options.residual == "propagated" else None
-    return TransformerRun(state, job.circuit, options.readout, tokens, means).linearize(options.linearization)
+    return transformer_run(job, state, options).linearize(options.linearization)
 
 
 def compute(
@@ -300,8 +299,26 @@ def judge_nodes(job: Job, state: ForwardState, options: Options) -> Judged | Non
     if options.residual != "calibrated":
         return None
     assert job.judge is not None
+    return job.judge.judge(transformer_run(job, state, options), options.level)
+
+
+def make_details(
+    job: Job, state: ForwardState, linearized: LinearizedCircuit, options: Options
+) -> list[dict[str, Any]]:
+    """What `details` asks for; of judged nodes also what they wrote against what was expected of them."""
+    details = details_of(state, linearized, options)
+    if options.residual != "calibrated":
+        return details
+    assert job.judge is not None
+    expected = expected_of(job.judge, transformer_run(job, state, options), linearized)
+    return [own | {"expected": nodes} for own, nodes in zip(details, expected, strict=True)]
+
+
+def transformer_run(job: Job, state: ForwardState, options: Options) -> TransformerRun:
+    """The circuit at the state that the pass left behind."""
     tokens = job.tokens if options.readout == "tokens" else None
-    return job.judge.judge(TransformerRun(state, job.circuit, options.readout, tokens), options.level)
+    means = job.means if options.residual == "propagated" else None
+    return TransformerRun(state, job.circuit, options.readout, tokens, means)
 
 
 def judged_alone(job: Job, state: ForwardState, options: Options, judged: Judged) -> Computed:

@@ -4,34 +4,28 @@
     patterns     the attention pattern of each head in the circuit, from each query or, for long prompts, the answer's
     top_tokens   what each head or MLP adds to the logits at the answer position: the logit lens of its write
 
-All of it comes from the pass that was scored. The logit lens takes the write through the final norm with the scale that
-was observed there, and through the unembedding; biases of the norm and of the unembedding belong to no node, and a soft
-cap on the logits comes after the sum over nodes, so neither is applied.
+All of it comes from the pass that was scored; `logit_lens.py` has the logit lens. What was compared with what is usual
+has one part more, `expected` (`expected_details.py`).
 
 Sizes are bounded: a head has T x T weights up to `MOST_QUERIES` tokens, beyond that T; `queries` says which rows
 there are.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from eics.circuits.graph import Circuit, Kind, Node
 from eics.circuits.names import heads_by_layer
 from eics.linearized.circuit import LinearizedCircuit
-from eics.models.base import Model
-from eics.models.prompts import token_texts
+from eics.scoring.logit_lens import LogitLens, short
 from eics.scoring.options import Options
 from eics.scoring.sheaf import position_shares
 from eics.transformer.attention import AttentionState
 from eics.transformer.forward import ForwardState
 from eics.transformer.linearize import Linearizer, TransformerRun
-from eics.transformer.norm import NormMap
 
 MOST_QUERIES = 64
-TOP_TOKENS = 5
 _DIGITS = 4  # of attention weights
 
 
@@ -58,7 +52,7 @@ def _positions(
             whole = row[:length]
             if linearized.stalks[node].positions is None:
                 whole = [0.0] * answer + row + [0.0] * (length - answer - 1)
-            shown[node] = [_short(share) for share in whole]
+            shown[node] = [short(share) for share in whole]
     return by_prompt
 
 
@@ -85,23 +79,12 @@ def _patterns(
 
 def _top_tokens(state: ForwardState, circuit: Circuit) -> list[dict[str, list[dict[str, Any]]]]:
     """For each prompt, the tokens to whose logits each head or MLP adds most at the answer position."""
-    spec, model = state.model.transformer, state.model
-    assert state.final_read is not None
-    norm = NormMap.at(spec.final_norm, _at_answer(state, state.final_read).unsqueeze(1), frozen=True)
-    unembed = spec.unembed.to(state.final_read.dtype)
+    lens = LogitLens(state)
     by_prompt: list[dict[str, list[dict[str, Any]]]] = [{} for _ in state.answer]
     for node, write in _writes_at_answer(state, circuit).items():
-        through = norm.mv(write[:, None, None]).flatten(1)  # (B, d)
-        top = (through @ unembed.mT).topk(min(TOP_TOKENS, unembed.shape[0]), dim=1)
-        for shown, logits, ids in zip(by_prompt, top.values.tolist(), top.indices.tolist(), strict=True):
-            shown[node] = _named(model, ids, logits)
+        for shown, tokens in zip(by_prompt, lens.top(lens.logits(write)), strict=True):
+            shown[node] = tokens
     return by_prompt
-
-
-def _named(model: Model, ids: list[int], logits: list[float]) -> list[dict[str, Any]]:
-    texts: Sequence[str | None] = token_texts(model, ids) or [None] * len(ids)
-    columns = zip(texts, ids, logits, strict=True)
-    return [{"token": text, "id": id, "logit": _short(logit)} for text, id, logit in columns]
 
 
 def _writes_at_answer(state: ForwardState, circuit: Circuit) -> dict[str, Tensor]:
@@ -109,13 +92,3 @@ def _writes_at_answer(state: ForwardState, circuit: Circuit) -> dict[str, Tensor
     at_answer = Linearizer(TransformerRun(state.at_answer(), circuit), frozen=True)
     nodes = [node for node in map(Node.parse, circuit.order) if node.kind in (Kind.HEAD, Kind.MLP)]
     return {node.name: at_answer.written(node).squeeze(1) for node in nodes}
-
-
-def _at_answer(state: ForwardState, tensor: Tensor) -> Tensor:
-    """(B, T, n) at each prompt's answer position, (B, n)."""
-    return tensor[torch.arange(len(state.answer), device=tensor.device), state.answer]
-
-
-def _short(number: float) -> float:
-    """Six significant digits: records are read by people and by pages."""
-    return float(f"{number:.6g}")

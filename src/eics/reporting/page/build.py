@@ -28,8 +28,8 @@ from eics.scoring.verdict import verdict
 
 SCRIPTS = (
     "data.js", "dom.js", "colour.js", "table.js", "run.js", "distributions.js", "prompts.js", "usual.js", "zoom.js",
-    "circuit.js", "terms.js", "compare.js", "curve.js", "matrix.js", "details.js", "export.js", "prompt.js",
-    "versus.js", "address.js", "keys.js", "main.js",
+    "circuit.js", "terms.js", "expected.js", "compare.js", "curve.js", "matrix.js", "details.js", "export.js",
+    "prompt.js", "versus.js", "address.js", "keys.js", "main.js",
 )  # fmt: skip
 """The page's code, in the order in which it is concatenated."""
 

@@ -11,7 +11,8 @@
  *   verdict?: string, suspects?: string[], nodeP?: Packed, nodeR2?: Packed, nodeReason?: Object<string, string>,
  *   curve?: {grid: number, dei: Packed, zeros?: number[]}, predictions?: [string, number][], warnings?: string[],
  *   details?: {positions: Object<string, Packed>, tops: Object<string, [string, number][]>,
- *     patterns: Object<string, {queries: number[], keys: number, lengths: number[], weights: Packed}>},
+ *     patterns: Object<string, {queries: number[], keys: number, lengths: number[], weights: Packed}>,
+ *     expected?: Object<string, {tops: [string, number][][], parents: [string, number][], shares: (number|null)[]}>},
  *   mean?: number}} Entry  a mean over the prompts of a run has their number in `mean`
  * @typedef {{kind: "edge"|"node", index: number}} Term
  */

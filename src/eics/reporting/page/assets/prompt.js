@@ -195,7 +195,7 @@ function makePrompt(state, actions) {
     if (!state.record || !scored(state.record)) return;
     point();
     table().mark(state.term?.kind === shownTab() ? state.term.index : null);
-    byId("detail").replaceChildren(...[state.term ? [describe(state.record, state.term), says(state.record, state.term)] : worst(state.record)].flat(9).filter(Boolean));
+    byId("detail").replaceChildren(...[state.term ? [describe(state.record, state.term), againstExpected(state.record, state.term, actions) ?? says(state.record, state.term)] : worst(state.record)].flat(9).filter(Boolean));
     byId("head")?.replaceChildren(el("h3", {}, "The selected node"), ...[headDetails(state.record, state.term)].flat(9));
     const chosen = state.term?.kind === "node" ? circuitOf(state.record).nodes[state.term.index][0] : null;
     for (const row of document.querySelectorAll("#strip tbody tr")) row.setAttribute("aria-selected", String(row.firstElementChild.textContent === chosen));

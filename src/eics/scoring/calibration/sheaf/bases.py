@@ -82,6 +82,11 @@ class Bases:
             torch.tensor(layout.places),
         )
 
+    @property
+    def own_write(self) -> Tensor:
+        """P_v of the judged nodes, (judged, OUTPUTS, d): zeros past the components that are predicted."""
+        return self.write[self.places] * _kept(self.outputs, self.write.shape[1])
+
     def to(self, device: torch.device) -> "Bases":
         """The bases on another device."""
         return Bases(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
@@ -141,7 +146,7 @@ def coordinates(bases: Bases, samples: Samples) -> Coordinates:
     writes = samples.writes.double()
     centred = writes - bases.write_mean.unsqueeze(1)
     own = centred[places]
-    masked = bases.write[places] * _kept(bases.outputs, bases.write.shape[1])
+    masked = bases.own_write
     outputs = own @ masked.mT
     given = samples.explained.double() - bases.explained_mean.unsqueeze(1)
     by_explained = given @ bases.explained.mT

@@ -23,6 +23,7 @@ from eics.linalg.memory import chunk_width
 from eics.models.prompts import Prompt
 from eics.scoring.calibration.sheaf.assign import FOLDS
 from eics.scoring.calibration.sheaf.bases import Bases, coordinates
+from eics.scoring.calibration.sheaf.breadth import Breadth
 from eics.scoring.calibration.sheaf.judge import Learned
 from eics.scoring.calibration.sheaf.learned import ROUNDING, LearnedSheaf, Regressions
 from eics.scoring.calibration.sheaf.moments import Moments, MomentSums
@@ -62,7 +63,7 @@ def learn(
     ran = reader.survivors(items)
     check_enough(ran, len(prompts), reader)
     kept = usual.kept(moments) if keep_moments else None
-    return Learned(sheaf, usual.reference(sheaf), usual.ids, int(moments.prompts), _lengths(ran), kept)
+    return Learned(sheaf, usual.reference(sheaf), usual.ids, int(moments.prompts), _breadth(ran), kept)
 
 
 def learn_more(
@@ -85,8 +86,8 @@ def learn_more(
     sheaf = replace(sheaf, regressions=_regressions(moments, sheaf.bases, sheaf.layout, sheaf.dtype))
     added = read_usual(reader, sheaf, calibrating, tick, keep=True)
     usual = usual_again(sheaf, learned, kept).and_then(added)
-    lengths = _lengths(reader.survivors(items), *learned.lengths)
-    return Learned(sheaf, usual.reference(sheaf), usual.ids, int(moments.prompts), lengths, usual.kept(moments))
+    breadth = _breadth(reader.survivors(items), learned.breadth)
+    return Learned(sheaf, usual.reference(sheaf), usual.ids, int(moments.prompts), breadth, usual.kept(moments))
 
 
 def check_enough(items: Sequence[Item], given: int, reader: Reader) -> None:
@@ -140,9 +141,8 @@ def _pass_over(reader: Reader, prompts: Sequence[Prompt], items: Sequence[Item])
     return tick
 
 
-def _lengths(items: Sequence[Item], *known: int) -> tuple[int, int]:
-    lengths = [*known, *(len(item.tokens) for item in items)]
-    return min(lengths), max(lengths)
+def _breadth(items: Sequence[Item], known: Breadth | None = None) -> Breadth:
+    return Breadth.of((item.tokens for item in items), known)
 
 
 def _basis(reader: Reader, fitting: Sequence[Item], tick: Tick) -> tuple[Samples, Batches]:

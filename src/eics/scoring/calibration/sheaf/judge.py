@@ -8,6 +8,7 @@ from torch import Tensor
 from eics.circuits.graph import Circuit
 from eics.errors import OptionError
 from eics.scoring.calibration.sheaf.bases import Coordinates
+from eics.scoring.calibration.sheaf.breadth import Breadth
 from eics.scoring.calibration.sheaf.learned import LearnedSheaf
 from eics.scoring.calibration.sheaf.moments import Moments
 from eics.scoring.calibration.sheaf.reference import Judgement, Reference
@@ -35,7 +36,7 @@ class Learned:
         reference: the calibration part.
         ids: of the calibration prompts, in the reference's order.
         fitted: how many prompts fitted.
-        lengths: the shortest and the longest prompt, in tokens.
+        breadth: how long its prompts are, and what they end in.
         kept: what the fit kept, if asked for.
     """
 
@@ -43,7 +44,7 @@ class Learned:
     reference: Reference
     ids: tuple[str | int, ...]
     fitted: int
-    lengths: tuple[int, int]
+    breadth: Breadth
     kept: Kept | None = None
 
     @property
@@ -97,7 +98,7 @@ class Judge:
     @classmethod
     def of(cls, learned: Learned, circuit: str) -> "Judge":
         """From what was learned on the circuit of this SHA-256."""
-        return cls(learned.sheaf, learned.reference, circuit, learned.lengths)
+        return cls(learned.sheaf, learned.reference, circuit, learned.breadth.lengths)
 
     def check(self, circuit: Circuit, level: float) -> None:
         """Refuses another circuit, and a level that the reference is too small for."""

@@ -124,10 +124,18 @@ class Regressions:
         """The regressions on another device."""
         return Regressions(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
 
+    def standardised(self, at: Coordinates) -> Tensor:
+        """x_v, (n, R, x)."""
+        return (at.regressors - self.mean.unsqueeze(1)) * self.scale.unsqueeze(1)
+
+    def predicted(self, x: Tensor) -> Tensor:
+        """B_v x_v: the outputs that x_v leads one to expect, (n, R, y)."""
+        return self.intercept.unsqueeze(1) + x @ self.weight
+
     def distances(self, at: Coordinates) -> Distances:
         """D_v^2, u_v and d_v^2 of every sample."""
-        x = (at.regressors - self.mean.unsqueeze(1)) * self.scale.unsqueeze(1)
-        residual = at.outputs - self.intercept.unsqueeze(1) - x @ self.weight
+        x = self.standardised(at)
+        residual = at.outputs - self.predicted(x)
         k = self.outputs.clamp(min=1).unsqueeze(1)
         whole = (residual @ self.whitener.mT).square().sum(dim=2) / k
         whole = whole + OUTSIDE * _over(at.outside, self.outside)

@@ -9,6 +9,7 @@ from torch import Tensor
 from eics.errors import OptionError
 from eics.scoring.calibration.sheaf.assign import FOLDS
 from eics.scoring.calibration.sheaf.bases import OF_EACH, OUTPUTS, REGRESSORS, ROWS, Bases, Coordinates
+from eics.scoring.calibration.sheaf.breadth import Breadth
 from eics.scoring.calibration.sheaf.judge import Kept, Learned
 from eics.scoring.calibration.sheaf.learned import ROUNDING, LearnedSheaf, Regressions
 from eics.scoring.calibration.sheaf.moments import ENERGIES, SIZE, Moments
@@ -59,7 +60,8 @@ def learned_header(learned: Learned) -> dict[str, Any]:
         "dtype": str(learned.sheaf.dtype).removeprefix("torch."),
         "ids": list(learned.ids),
         "fitted": learned.fitted,
-        "lengths": list(learned.lengths),
+        "lengths": list(learned.breadth.lengths),
+        "endings": [list(pair) for pair in learned.breadth.endings.items()],
     }
 
 
@@ -81,9 +83,16 @@ def read_learned(header: Any, tensors: dict[str, Tensor]) -> Learned:
     if prompt is not None and (prompt.ndim != 1 or prompt.dtype != torch.long or not _is_index(prompt, len(ids))):
         raise OptionError("must have the number of a calibration prompt for each row that it keeps.")
     kept = None if prompt is None else Kept(parts["moments"], parts["coordinates"], prompt)
-    shortest, longest = map(int, header["lengths"])
     sheaf = LearnedSheaf(layout, header["at"], parts["bases"], parts["regressions"], _DTYPES[header["dtype"]])
-    return Learned(sheaf, parts["reference"], ids, int(header["fitted"]), (shortest, longest), kept)
+    return Learned(sheaf, parts["reference"], ids, int(header["fitted"]), _breadth(header), kept)
+
+
+def _breadth(header: dict[str, Any]) -> Breadth:
+    shortest, longest = map(int, header["lengths"])
+    endings = {int(token): int(count) for token, count in header.get("endings", ())}
+    if min(endings.values(), default=1) < 1:
+        raise OptionError("must count at least one prompt for each token that prompts end in.")
+    return Breadth((shortest, longest), endings)
 
 
 def _is_index(prompt: Tensor, count: int) -> bool:
