@@ -80,14 +80,20 @@ class Resamples:
         weights = np.concatenate([plain, self.weights[prompt]], axis=1)
         columns = values[:, None] if values.ndim == 1 else values
         one_hot = (node[:, None] == np.unique(node)).astype(float).T  # (nodes, R)
-        with np.errstate(invalid="ignore"):
-            by_node = (one_hot @ (weights * columns)) / (one_hot @ weights)
-        means = np.nanmean(by_node, axis=0)
+        runs = one_hot @ weights
+        of_node = np.divide(one_hot @ (weights * columns), runs, out=np.zeros_like(runs), where=runs > 0)
+        with np.errstate(invalid="ignore"):  # a resample may have no damaged run at all
+            means = of_node.sum(axis=0) / (runs > 0).sum(axis=0)
         return Interval.of(float(means[0]), means[1:])
 
     def against(self, damaged: Numbers, clean: Numbers) -> Numbers:
-        """How often each run's number wins against undamaged prompts, (R, 1 + TIMES); clean is (N,) or (R, N)."""
-        won = wins(damaged[:, None], np.broadcast_to(clean, (len(damaged), clean.shape[-1])))
+        """How often each run's number wins against undamaged prompts, (R, 1 + TIMES); clean is (N,) or (R, N).
+
+        What cannot be judged, -inf on both sides, is a tie.
+        """
+        least = np.finfo(np.float64).min
+        shape = (len(damaged), clean.shape[-1])
+        won = wins(np.maximum(damaged, least)[:, None], np.broadcast_to(np.maximum(clean, least), shape))
         weights = np.concatenate([np.ones((clean.shape[-1], 1)), self.weights], axis=1)
         rates: Numbers = (won @ weights) / weights.sum(axis=0)
         return rates

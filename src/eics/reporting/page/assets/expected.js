@@ -16,7 +16,7 @@ function bothWrites(name, tops) {
   const cell = (pair) => el("td", {}, pair ? [tokenChip(pair[0]), " ", el("small", { class: "dim" }, text(pair[1], 3))] : null);
   const rows = Array.from({ length: Math.min(TOKENS_SHOWN, Math.max(...tops.map((list) => list.length))) }, (_, i) => el("tr", {}, tops.map((list) => cell(list[i]))));
   return [
-    el("table", { class: "tops", id: "writes" }, el("caption", {}, `What ${name} wrote and what was expected`),
+    el("table", { class: "tops", id: "writes" }, el("caption", {}, `${name} against what was expected`),
       el("thead", {}, el("tr", {}, ["wrote", "expected", "difference"].map((title) => el("th", { scope: "col" }, title)))), el("tbody", {}, rows)),
     el("p", { class: "dim" }, "The tokens to whose logits each adds most, through the final norm and the unembedding."),
   ];
