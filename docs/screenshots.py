@@ -1,8 +1,10 @@
 """Screenshots of a report for the docs, from the records that `make demo` writes.
 
-    python docs/screenshots.py report.html docs
+    python docs/screenshots.py demo/report.html docs
+    python docs/screenshots.py demo/calibrated/report.html docs
 
-Needs the browser that `make browser-test` installs. The view of each picture is a link, as a reader would share it.
+Needs the browser that `make browser-test` installs. A page gives the pictures of the prompts that it has. The view of
+each picture is a link, as a reader would share it.
 """
 
 import os
@@ -17,6 +19,7 @@ from playwright.sync_api import Page, sync_playwright
 
 BAR = 56  # pixels of the sticky bar at the top
 EIFFEL = {"run": "Well-posed", "prompt": "eiffel"}
+VIETNAM = {"run": "Calibrated", "prompt": "Vietnam capital-3", "node": "m7"}
 WITH_SPIRE = {"compare-run": "Well-posed", "compare-prompt": "spire"}
 
 
@@ -40,12 +43,15 @@ PICTURES = (
     Picture("report-differ.png", EIFFEL | WITH_SPIRE, "#versus", "#versus", height=1150),
     Picture("report-details.png", EIFFEL | {"node": "a23.h4"}, ".columns.details", ".columns.details", height=760),
     Picture("report-phone.png", EIFFEL | {"node": "a23.h4"}, "#one", ".columns.one", width=390, height=1600),
+    Picture("report-expected.png", VIETNAM, ".columns.one", ".columns.one"),
     Picture("report-slide.png", EIFFEL | {"slides": "1"}, "body", "body", width=1920, height=1080),
 )
 
 
 def show(page: Page, picture: Picture) -> bool:
     """Scrolls and resizes the window to show the picture's part of the page; False if the page lacks it."""
+    if not page.locator("#all tbody tr", has_text=picture.view["prompt"]).count():
+        return False
     if not page.locator(picture.first).count():
         return False
     edge = "([selector, side]) => document.querySelector(selector).getBoundingClientRect()[side] + scrollY"

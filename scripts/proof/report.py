@@ -1,7 +1,7 @@
-"""Tables and figures of docs/validation-calibrated.md, from the numbers of the runs.
+"""Tables and figures of docs/validation-calibrated.md and docs/calibrate.md, from the numbers of the runs.
 
-The page holds a pair of comments for every table, `<!-- table: NAME -->` and `<!-- end -->`; what stands between them
-is written here and nowhere else. A test compares the page with the numbers.
+A page holds a pair of comments for every table, `<!-- table: NAME -->` and `<!-- end -->`; what stands between them
+is written here and nowhere else. A test compares the pages with the numbers.
 """
 
 import json
@@ -14,7 +14,7 @@ from eics.data.files import write_text
 from eics.studies.detection.ways import WAYS
 from proof.figures import draw
 
-PAGE = Path("docs/validation-calibrated.md")
+PAGES = (Path("docs/validation-calibrated.md"), Path("docs/calibrate.md"))
 RUNS = {"facts": "`facts`", "ioi": "`ioi`", "greater-than": "`greater-than`", "second-model": "Gemma, `facts`"}
 KINDS = {
     "write": "write patched",
@@ -38,10 +38,11 @@ Results = dict[str, Any]
 Row = Sequence[str]
 
 
-def write(folder: Path, page: Path = PAGE) -> None:
-    """Fills in the page's tables and draws its figures."""
+def write(folder: Path, pages: Sequence[Path] = PAGES) -> None:
+    """Fills in the pages' tables and draws their figures."""
     results = read_results(folder)
-    write_text(page, filled(page.read_text(encoding="utf-8"), results))
+    for page in pages:
+        write_text(page, filled(page.read_text(encoding="utf-8"), results))
     draw(results, folder)
 
 

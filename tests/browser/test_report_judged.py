@@ -1,10 +1,12 @@
 """Calibrated records on the page: sentence, suspects, nodes most unusual first, z compared; with and without edges."""
 
+from dataclasses import replace
+
 import pytest
 
 from eics.reporting.page import write_report
 from eics.scoring.verdict import verdict
-from support.report_records import judged_scores, make_circuit, make_scores
+from support.report_records import HOSTILE, judged_scores, make_circuit, make_details, make_scores
 
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 SHEAF = pytest.mark.parametrize("edges", [True, False], ids=["all", "sheaf"])
@@ -99,11 +101,66 @@ def test_a_selected_node_says_why_and_what_it_writes(page_of):
     page.locator("#circuit .node", has_text="m1").click()
     detail = page.locator("#detail").inner_text()
     first = scores[0].nodes[0]
-    for words in ("m1", "suspect", f"9.0{SIGMA}", "0.004", f"{first.r2:.2f}", "share of C_ref", "m1 top 0", "m1 top 4"):
+    for words in ("m1", "suspect", f"9.0{SIGMA}", "0.004", f"{first.r2:.2f}", "share of C_ref"):
         assert words in detail
     page.locator("#circuit .node", has_text="a0.h0").click()
     assert "Not judged: its write hardly varies." in page.locator("#detail").inner_text()
     assert "suspect" not in page.locator("#detail").inner_text()
+
+
+def shown_shares(page):
+    """Names and shares of what carried the selected node."""
+    names = [name.strip() for name in page.locator("#carried tbody th").all_inner_texts()]
+    shares = page.locator("#carried i").evaluate_all("all => all.map(bar => Number(bar.dataset.share))")
+    return dict(zip(names, shares, strict=True))
+
+
+def test_a_selected_node_shows_what_was_expected_and_what_carried_it(page_of):
+    scores = judged_scores()
+    page = page_of(scores)
+    page.locator("#circuit .node", has_text="m1").click()
+    entry = scores[0].details["expected"]["m1"]
+    assert [text.strip() for text in page.locator("#writes thead th").all_inner_texts()] == [
+        "wrote", "expected", "difference",
+    ]  # fmt: skip
+    for column, name in enumerate(("wrote", "expected", "difference")):
+        tokens = page.locator(f"#writes tbody td:nth-child({column + 1}) .token").all_inner_texts()
+        assert [token.strip() for token in tokens] == [top["token"].strip() for top in entry[name]]
+    shown = shown_shares(page)
+    expected = entry["parents"] | {
+        "less what was expected": entry["rest"] - entry["off_circuit"], "from off the circuit": entry["off_circuit"],
+    }  # fmt: skip
+    assert shown == pytest.approx(expected, rel=1e-3, abs=1e-4)
+    assert sum(shown.values()) == pytest.approx(1, abs=2e-3)
+    widths = page.locator("#carried i").evaluate_all("all => all.map(bar => bar.getBoundingClientRect().width)")
+    most = max(map(abs, shown.values()))
+    assert widths == pytest.approx([120 * abs(share) / most for share in shown.values()], abs=0.6)
+    negative = page.locator("#carried i").evaluate_all("all => all.map(bar => bar.classList.contains('negative'))")
+    assert negative == [share < 0 for share in shown.values()]
+    parent = next(iter(entry["parents"]))
+    page.locator("#carried button", has_text=parent).click()  # and on to the parent
+    assert page.locator("#detail b").first.inner_text() == parent
+
+
+def test_a_node_of_which_nothing_was_expected_still_says_what_it_writes(page_of):
+    scores = judged_scores()
+    page = page_of([replace(score, details=make_details(score)) for score in scores])
+    page.locator("#circuit .node", has_text="m1").click()
+    assert page.locator("#writes, #carried").count() == 0
+    for words in ("m1 top 0", "m1 top 4"):
+        assert words in page.locator("#detail").inner_text()
+
+
+def test_hostile_tokens_of_what_was_expected_are_text(page_of):
+    scores = judged_scores()
+    entry = scores[0].details["expected"]["m1"]
+    top = [{"token": HOSTILE, "id": 0, "logit": 1.0}]
+    spoilt = {"expected": {"m1": entry | {"wrote": top, "parents": {HOSTILE: 0.5}}}}
+    page = page_of([replace(scores[0], details=scores[0].details | spoilt), *scores[1:]])
+    page.locator("#circuit .node", has_text="m1").click()
+    assert HOSTILE.split("\u2028")[0].strip() in page.locator("#writes").inner_text()
+    assert "pwned" not in page.title()
+    assert page.locator("#writes img, #carried script").count() == 0
 
 
 def test_without_edges_nothing_is_said_of_edges(page_of):

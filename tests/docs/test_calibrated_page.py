@@ -1,11 +1,11 @@
-"""The tables of docs/validation-calibrated.md are the numbers of the runs, and every table is on the page."""
+"""The tables of docs/validation-calibrated.md and docs/calibrate.md are the numbers of the runs."""
 
 import re
 import shutil
 
 import pytest
 
-from proof.report import TABLES, filled, read_results, write
+from proof.report import PAGES, TABLES, filled, read_results, write
 from support.doc_pages import ROOT
 
 PAGE = ROOT / "docs" / "validation-calibrated.md"
@@ -17,8 +17,10 @@ def results():
     return read_results(FOLDER)
 
 
-def test_the_page_holds_what_the_runs_wrote(results):
-    text = PAGE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_a_page_holds_what_the_runs_wrote(results, page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert "<!-- table: " in text
     assert filled(text, results) == text, "run: python scripts/calibrated_proof.py report"
 
 
@@ -42,7 +44,7 @@ def test_report_fills_a_page_and_draws_its_figures(tmp_path):
         shutil.copy(path, tmp_path)
     page = tmp_path / "page.md"
     page.write_text("before\n\n<!-- table: sizes -->\nold\n<!-- end -->\n\nafter\n", encoding="utf-8")
-    write(tmp_path, page)
+    write(tmp_path, [page])
     text = page.read_text(encoding="utf-8")
     assert text.startswith("before\n\n<!-- table: sizes -->\n| prompts | write: first |")
     assert text.endswith("<!-- end -->\n\nafter\n")

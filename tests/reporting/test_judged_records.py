@@ -1,6 +1,8 @@
 """The page's data of calibrated records: sentence, suspects, z, p and r2; and of records without edges."""
 
 import json
+import math
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +10,7 @@ from eics.reporting.drawing import place_names
 from eics.reporting.page import read_readable, report_data
 from eics.reporting.page.packing import halves
 from eics.scoring.records import write_records
-from eics.scoring.verdict import verdict
+from eics.scoring.verdict import explanations, verdict
 from support.report_records import judged_scores, make_circuit, make_scores
 
 
@@ -29,6 +31,68 @@ def test_a_record_has_its_sentence_its_suspects_and_the_numbers_of_its_nodes(edg
         for field, name in (("nodeZ", "z"), ("nodeP", "p"), ("nodeR2", "r2")):
             expected = [getattr(terms[node], name) if node in terms else None for node in names(data)]
             assert record[field] == halves(expected)
+
+
+def test_what_was_expected_of_a_node_is_packed():
+    (score, *_) = judged_scores()
+    packed = report_data([score])["records"][0]["details"]["expected"]
+    assert packed.keys() == {term.node for term in score.nodes if term.z is not None}
+    for node, entry in score.details["expected"].items():
+        found = packed[node]
+        for name, tops in zip(("wrote", "expected", "difference"), found["tops"], strict=True):
+            assert tops == [[top["token"], pytest.approx(top["logit"], rel=1e-3)] for top in entry[name]]
+        assert dict(found["parents"]) == pytest.approx(entry["parents"], rel=1e-3)
+        others, less, off = found["shares"]
+        assert others is None
+        assert off == pytest.approx(entry["off_circuit"], rel=1e-3)
+        assert sum(entry["parents"].values()) + less + off == pytest.approx(1, abs=1e-3)
+
+
+def test_parents_beyond_those_listed_are_summed():
+    (score, *_) = judged_scores()
+    entry = score.details["expected"]["logits"]
+    many = {f"a{i}.h0": 0.5 / (i + 1) for i in range(20)}
+    whole = {"expected": {"logits": entry | {"parents": many, "other_parents": 0.25, "rest": 0.1}}}
+    record = report_data([replace(score, details=score.details | whole)])["records"][0]
+    found = record["details"]["expected"]["logits"]
+    assert [name for name, _ in found["parents"]] == list(many)[:12]
+    assert found["shares"][0] == pytest.approx(0.25 + sum(list(many.values())[12:]), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [[], "x", {"wrote": 1}, {"wrote": [], "expected": []}, {"wrote": [{"token": "a", "logit": "b"}], "parents": 3}],
+)
+def test_expected_of_any_shape_is_survived(odd):
+    (score, *_) = judged_scores()
+    spoilt = {"expected": {**score.details["expected"], "m1": odd}}
+    details = report_data([replace(score, details=score.details | spoilt)])["records"][0]["details"]
+    assert "m1" not in details["expected"]
+    assert "m0" in details["expected"]
+
+
+def test_missing_shares_are_left_out():
+    (score, *_) = judged_scores()
+    bare = {"wrote": [{"token": "a", "logit": 1.0}], "parents": {"m0": math.nan}, "rest": None}
+    details = report_data([replace(score, details={"expected": {"m1": bare}})])["records"][0]["details"]
+    assert details["expected"]["m1"] == {"tops": [[["a", 1.0]], [], []], "parents": [], "shares": [None, None, None]}
+
+
+def test_the_terminal_says_what_carried_a_suspect():
+    (score, *_) = judged_scores()
+    entry = score.details["expected"]["m1"] | {"parents": {"m0": -0.4, "a0.h1": 0.3}, "rest": 1.1, "off_circuit": 0.8}
+    lines = explanations(replace(score, details={"expected": {"m1": entry}}))
+    assert lines == [
+        "m1 wrote towards ' wrote 0', ' wrote 1', ' wrote 2'; "
+        "expected was ' expected 0', ' expected 1', ' expected 2'. "
+        "It was carried there from off the circuit (80.0%), by a0.h1 (30.0%)."
+    ]
+    without_text = {"wrote": [{"token": None, "id": 7, "logit": 1.0}], "expected": [], "parents": {}, "off_circuit": 0}
+    (line,) = explanations(replace(score, details={"expected": {"m1": without_text}}))
+    assert line.startswith("m1 wrote towards token 7")
+    assert "carried" not in line
+    assert explanations(judged_scores()[1]) == []  # nothing is suspected
+    assert explanations(judged_scores(edges=False)[0]) == []  # nothing was kept
 
 
 def test_other_records_have_nothing_of_it():

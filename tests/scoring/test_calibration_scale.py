@@ -11,11 +11,13 @@ import torch
 import eics
 from eics.linalg.memory import memory_limit
 from eics.models.prompts import as_prompts
+from eics.scoring.calibration.sheaf.assign import assign
 from eics.scoring.calibration.sheaf.bases import ROWS, Coordinates
 from eics.scoring.calibration.sheaf.reader import Reader
 from eics.scoring.calibration.sheaf.reference import Reference
 from eics.scoring.calibration.summary import _quantiles, _robust, contamination, node_summaries, sheaf_sentences
 from eics.scoring.options import CALIBRATED
+from eics.transformer.forward import run
 from support.learned import random_prompts, small, small_calibration
 from support.live_bytes import LiveBytes
 
@@ -119,3 +121,47 @@ def test_kept_rows_are_judged_again_in_bytes_that_grow_with_the_rows_alone():
     weights = at.counts[:, mine].double()
     by_hand = (by_row.whole * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
     torch.testing.assert_close(found.whole[:, 17], by_hand)
+
+
+def written_out(learned, prompts, groups):
+    """r2 aside, what `node_summaries` says of each node, from the definition: writes of the fit part, S_v and D_v^2."""
+    model, circuit = small()
+    fitting = [tokens for tokens, group in zip(prompts, groups, strict=True) if assign(f"group:{group}", 0).fits]
+    bases, fit, found = learned.sheaf.bases, learned.sheaf.regressions, {}
+    states = [run(model, [tokens], circuit, nodes=("logits",)) for tokens in fitting]
+    for place, node in enumerate(learned.sheaf.layout.judged):
+        at_last = (state.final if node == "logits" else state.write(node) for state in states)
+        writes = np.stack([write[0, -1].double().numpy() for write in at_last])
+        count, row = int(bases.outputs[place]), int(bases.places[place])
+        own = (writes - bases.write_mean[row].numpy()) @ bases.write[row, :count].numpy().T
+        factor = fit.whitener[place, :count, :count].numpy()
+        whole = np.exp(learned.reference.log_whole[:, place].numpy())
+        excess = np.quantile(whole, 0.95) - whole.mean()
+        rms = np.sqrt(((own - own.mean(axis=0)) ** 2).sum(axis=1).mean())
+        found[node] = np.sqrt(count**2 * excess / np.trace(factor.T @ factor)) / rms if excess >= 0 else None
+    return found
+
+
+def test_the_smallest_change_that_is_noticed_is_that_of_the_definition():
+    model, circuit = small()
+    prompts, groups = random_prompts(220), [f"g{place}" for place in range(220)]
+    learned = eics.calibrate(model, circuit, prompts, group=groups, terms="sheaf").learned
+    by_hand = written_out(learned, prompts, groups)
+    rows = node_summaries(learned)
+    assert {row.node for row in rows} == set(by_hand)
+    for row in rows:
+        assert row.notices == (by_hand[row.node] if row.reason else pytest.approx(by_hand[row.node], rel=1e-3))
+    known = [row.notices for row in rows if row.notices is not None]
+    assert known == sorted(known, reverse=True)
+
+
+def test_where_a_few_prompts_stand_out_nothing_is_said_of_the_smallest_change():
+    learned = small_calibration().learned
+    spoilt = learned.reference.log_whole.clone()
+    spoilt[0, 1] = 20.0  # one prompt carries the mean above all other quantiles
+    odd = dataclasses.replace(learned, reference=dataclasses.replace(learned.reference, log_whole=spoilt))
+    before, after = ({row.node: row.notices for row in node_summaries(one)} for one in (learned, odd))
+    node = learned.sheaf.layout.judged[1]
+    assert after[node] is None
+    assert before[node] is not None
+    assert {name for name in before if before[name] != after[name]} == {node}

@@ -119,6 +119,25 @@ def make_details(score: Score, seed: int = 0) -> dict:
     return {"positions": positions, "patterns": patterns, "top_tokens": tops}
 
 
+def make_expected(score: Score, seed: int = 0) -> dict:
+    """What judged nodes wrote against what was expected of them; shares add up to 1, parents largest first."""
+    rng = random.Random(seed)
+    entries = {}
+    for term in (term for term in score.nodes if term.z is not None):
+        writes = ("wrote", "expected", "difference")
+        tops = {
+            name: [{"token": f" {name} {i}", "id": i, "logit": 4.0 - i - rng.random()} for i in range(5)]
+            for name in writes
+        }
+        parents = [edge.source for edge in score.edges if edge.target == term.node]
+        shares = sorted((rng.gauss(0, 0.3) for _ in dict.fromkeys(parents)), key=lambda share: -abs(share))
+        entries[term.node] = {
+            **tops, "parents": dict(zip(dict.fromkeys(parents), shares, strict=True)), "rest": 1 - sum(shares),
+            "off_circuit": rng.gauss(0.5, 0.3),
+        }  # fmt: skip
+    return entries
+
+
 def judged_scores(*, edges: bool = True, suspects: tuple[str, ...] = ("m1", "a2.h0"), prompts: int = 3) -> Scores:
     """Calibrated results: the suspects stand out on the first prompt, nothing does on the others, a0.h0 is not judged.
 
@@ -138,12 +157,13 @@ def judged_scores(*, edges: bool = True, suspects: tuple[str, ...] = ("m1", "a2.
         named = [node for node in suspects if node in odd]
         sheaf = dict.fromkeys(("eics", "dei", "dei_norm", "ei_macro", "emergence_ratio", "alpha", "curve"))
         less = {"edges": (), "ei_parts": {}, "norms": {}, "stderr": {}, **sheaf} if not edges else {}
+        detailed = make_details(score, i) | {"expected": make_expected(replace(score, nodes=tuple(terms)), i)}
         scores.append(
             replace(
                 score, status="ok", nodes=tuple(sorted(terms, key=lambda term: 9 if term.z is None else -term.z)),
                 c_ref=score.c_sh, p_value=0.004 if odd else 0.5, p_value_mean=0.25, suspects=named,
                 residual=CALIBRATED.residual, mode="fast", options={"level": 0.05},
-                diagnostics={"length": 5, "reference_prompts": 249}, details=make_details(score, i) if edges else None,
+                diagnostics={"length": 5, "reference_prompts": 249}, details=detailed if edges else None,
                 **less,
             )
         )  # fmt: skip

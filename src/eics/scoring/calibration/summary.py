@@ -3,7 +3,8 @@
 r2        1 - cross-fitted squared error over squared deviation of the node's write
 notices   the smallest change of a write that would be noticed, over the rms of what the write varies by:
           sqrt(k^2 (q95 - mean D_v^2) / tr S_v^-1) over the rms of P_v (a_v - mean); q95, the 95% quantile of
-          D_v^2, and its mean are those of the calibration part
+          D_v^2, and its mean are those of the calibration part. Where a few prompts stand out so far that the mean
+          is above q95, there is no such number
 """
 
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ _TO_SIGMA = 1.4826  # what makes the median absolute deviation of a normal distr
 
 @dataclass(frozen=True)
 class NodeSummary:
-    """One node: r2, the smallest change that would be noticed, or the reason why it cannot be judged."""
+    """One node: r2, the smallest change that would be noticed, if there is one; or why the node cannot be judged."""
 
     node: str
     r2: float
@@ -52,13 +53,15 @@ def node_summaries(learned: Learned) -> list[NodeSummary]:
     """All judged nodes, those that would notice least first; unjudged ones last."""
     regressions, reasons = learned.sheaf.regressions, learned.sheaf.reasons
     whole = (learned.reference.log_whole.exp() - TINY).clamp(min=0)  # (n, nodes)
-    excess = (_quantiles(whole, 0.95) - whole.mean(dim=0)).clamp(min=0)
+    excess = _quantiles(whole, 0.95) - whole.mean(dim=0)
     outputs = regressions.outputs.double()
-    change = (outputs.square() * excess / regressions.spread.clamp(min=1e-300)).sqrt()
+    change = (outputs.square() * excess.clamp(min=0) / regressions.spread.clamp(min=1e-300)).sqrt()
     notices = (change / regressions.deviation.clamp(min=1e-300)).tolist()
     rows = [
-        NodeSummary(node, r2, None if node in reasons else notice, reasons.get(node))
-        for node, r2, notice in zip(learned.sheaf.layout.judged, regressions.r2.tolist(), notices, strict=True)
+        NodeSummary(node, r2, notice if known and node not in reasons else None, reasons.get(node))
+        for node, r2, notice, known in zip(
+            learned.sheaf.layout.judged, regressions.r2.tolist(), notices, (excess >= 0).tolist(), strict=True
+        )
     ]
     return sorted(rows, key=lambda row: (row.reason is not None, -(row.notices or 0.0)))
 
