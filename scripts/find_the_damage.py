@@ -62,38 +62,33 @@ def main() -> None:
     scores = eics.score(
         model,
         circuit,
-        [eics.Prompt(p.id, text=p.text, answer=p.answer, label=label(secret.get(p.id))) for p in prompts],
+        prompts,
         preset="calibrated",
         terms="sheaf",
         calibration=usual,
         interventions={id: [intervention] for id, intervention in secret.items()},
         details=True,
     )
-    scores = eics.Scores(without_traces(score) for score in scores)
+    scores = eics.Scores(told(score, secret.get(score.id)) for score in scores)
     eics.write_records(scores, given.out / "records.jsonl")
     eics.report.write_report(scores, given.out / "report.html", source="records.jsonl")
     for score in scores:
-        print(f"{score.id}: {label(secret.get(score.id))}; {found(score, secret.get(score.id))}")
+        print(f"{score.id}: {score.label}; found {', '.join(score.suspects) or 'nothing'} (p = {score.p_value:.2g})")
 
 
-def without_traces(score: eics.Score) -> eics.Score:
-    """The record without its interventions: all twelve then stand in one table of the page, whose labels tell."""
+def told(score: eics.Score, intervention: Exchange | None) -> eics.Score:
+    """The record with what was done and whether it was found as its label, in place of its interventions: all twelve
+    then stand in one table of the page."""
     options = {name: value for name, value in score.options.items() if name != "interventions"}
-    return replace(score, interventions=[], options=options)
+    return replace(score, interventions=[], options=options, label=label(score, intervention))
 
 
-def label(intervention: Exchange | None) -> str:
-    """What was done to a prompt, as its label on the page."""
+def label(score: eics.Score, intervention: Exchange | None) -> str:
+    """What was done to a prompt, and whether the first suspect is right."""
     if intervention is None:
-        return "untouched"
-    return f"{intervention.node}: {'read' if isinstance(intervention, eics.PatchRead) else 'write'} exchanged"
-
-
-def found(score: eics.Score, intervention: Exchange | None) -> str:
-    """What the score says, and whether it is right."""
-    named = ", ".join(score.suspects or []) or "nothing"
-    right = score.suspects[:1] == [intervention.node] if intervention else not score.suspects
-    return f"found {named} (p = {score.p_value:.2g}): {'right' if right else 'wrong'}"
+        return f"untouched: {'wrong' if score.suspects else 'right'}"
+    kind = "read" if isinstance(intervention, eics.PatchRead) else "write"
+    return f"{intervention.node}, {kind} exchanged: {'right' if score.suspects[:1] == [intervention.node] else 'wrong'}"
 
 
 if __name__ == "__main__":

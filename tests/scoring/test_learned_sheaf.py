@@ -372,3 +372,28 @@ def test_prompts_cannot_be_added_to_what_was_not_kept():
     model, circuit = small()
     with pytest.raises(OptionError, match="--keep-moments"):
         eics.calibrate(model, circuit, random_prompts(20), add_to=small_calibration(), terms="sheaf")
+
+
+def test_a_circuit_that_never_varies_is_refused():
+    model = small()[0]
+    circuit = eics.Circuit(["input->m0", "m0->logits"])
+    alike = [[*tokens[:-1], 5] for tokens in random_prompts(120)]  # at the answer, m0 reads the input and heads only
+    same = [[3, 1, 4, 5] for _ in range(120)]
+    with pytest.raises(OptionError, match="None does: take prompts that differ"):
+        eics.calibrate(model, circuit, same, group=list(map(str, range(120))), terms="sheaf")
+    assert eics.calibrate(model, circuit, alike, terms="sheaf").learned.sheaf.reasons.keys() <= {"m0"}
+
+
+def test_a_node_with_a_single_parent_is_judged():
+    model = small()[0]
+    circuit = eics.Circuit(["m1->m2"])
+    usual = eics.calibrate(model, circuit, random_prompts(160), terms="sheaf")
+    assert usual.learned.sheaf.layout.judged == ("m2",)
+    plain, steered = (
+        eics.score(
+            model, circuit, random_prompts(20, seed=5), preset="calibrated", terms="sheaf", calibration=usual,
+            interventions=change,
+        )
+        for change in ([], [eics.Steer("m2", 5.0, at="last")])
+    )  # fmt: skip
+    assert np.mean([score.nodes[0].z for score in steered]) > 2 + np.mean([score.nodes[0].z for score in plain])

@@ -21,9 +21,13 @@ def test_the_example_finds_damage_that_nobody_told_it_of(tmp_path, monkeypatch, 
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 12
     assert sum("exchanged" in line for line in lines) == 3
-    assert sum(line.endswith(": right") for line in lines) >= 10
+    assert sum(": right; found" in line for line in lines) >= 10
     records = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
     assert ["exchanged" in record["label"] for record in records] == ["exchanged" in line for line in lines]
+    for record in records:
+        done, said = record["label"].rsplit(": ", 1)
+        right = record["suspects"] == [] if done == "untouched" else record["suspects"][:1] == [done.split(",")[0]]
+        assert said == ("right" if right else "wrong")
     assert not any(record["interventions"] for record in records)
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
