@@ -28,7 +28,7 @@ test: $(VENV)/.installed-dev  ## Install and run all tests, including the exampl
 slow-test: $(VENV)/.installed-dev  ## Run every command in README and docs/, slow ones too, and renew the dates of their last run; downloads 93 MB.
 	$(BIN)/python -m pytest tests/slow/test_slow_pages.py
 
-browser-test: $(VENV)/.installed-browser  ## Test the report in a real browser; needs chromium (apt-get install chromium).
+browser-test: $(VENV)/.installed-browser  ## Test the pages in a real browser; needs chromium (apt-get install chromium).
 	$(BIN)/python -m pytest tests/browser
 
 gpu-test: $(VENV)/.installed-dev  ## Test what only a GPU can show: replayed CUDA graphs give the same numbers as plain runs.
@@ -38,8 +38,8 @@ lint: $(VENV)/.installed-dev  ## Run linters, formatter and type checker, as CI 
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	mkdir -p build && $(BIN)/python -c "from eics.reporting.page.build import script; print(script())" > build/report.js
-	$(BIN)/oxlint --deny-warnings build/report.js
+	$(BIN)/python scripts/write_page_scripts.py build/pages
+	$(BIN)/oxlint --deny-warnings build/pages
 
 circuits: $(VENV)/.installed  ## Rebuild and measure the bundled circuits; about half an hour on two cores.
 	$(BIN)/eics models fetch smollm2

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 import eics
 from eics.cli import main
 from eics.reporting.page import build_page, read_readable, report_data, write_report
-from eics.reporting.page.build import embed
 from eics.reporting.page.packing import LETTERS, halves, pairs
 from eics.reporting.page.runs import Origin
 from eics.reporting.page.sentences import alpha_sentence, exactness, warnings
+from eics.reporting.page.shell import embed
 from eics.scoring.result import EdgeTerm, Scores, failed
 from support.report_records import HOSTILE, detailed_scores, make_circuit, make_score, make_scores, usual_scores
 

@@ -108,7 +108,7 @@ def report(records: tuple[Path, ...], out: Path, overwrite: bool, quiet: bool) -
     """
     from eics.cli.terminal import say
     from eics.reporting.page import read_readable, write_report
-    from eics.reporting.page.build import check_report_path
+    from eics.reporting.page.shell import check_report_path
 
     check_report_path(out)
     files = output.outputs({"--out": out}, {"RECORDS": list(records)}, overwrite=overwrite)

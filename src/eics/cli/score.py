@@ -136,7 +136,7 @@ def _outputs(given: dict[str, Any], out: Path | None, picture: Path | None, repo
         check_path(out)
     options.check_picture(picture)
     if report is not None:
-        from eics.reporting.page.build import check_report_path
+        from eics.reporting.page.shell import check_report_path
 
         check_report_path(report)
     return output.outputs(

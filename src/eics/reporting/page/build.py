@@ -1,37 +1,26 @@
-"""Collects all that the page shows in one small object of JSON types, and puts it into a self-contained HTML file.
+"""Collects all that the report shows in one small object of JSON types, for the page of `shell.py`.
 
 What records have in common is stored once: circuits with their layouts, prompts with their tokens (two presets give two
 records each), the grid of alphas. Edges and nodes are lists in the order of their circuit. An edge takes three letters,
 for its share and its cosine, and a large share a fourth; its residual is that share of the record's `total`.
 """
 
-import hashlib
-import html
-import json
 import math
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from eics import __version__
 from eics.circuits.graph import Edge
 from eics.data.files import write_text
-from eics.errors import OptionError
+from eics.reporting.page import shell
 from eics.reporting.page.circuits import Circuits
 from eics.reporting.page.details import finite, packed, token_of
 from eics.reporting.page.packing import Packed, halves, pairs, short, shorts
 from eics.reporting.page.runs import Origin, differences, find_runs, last_name
+from eics.reporting.page.shell import check_report_path
 from eics.scoring.result import EdgeTerm, NodeTerm, Score
 from eics.scoring.verdict import verdict
-
-SCRIPTS = (
-    "data.js", "dom.js", "colour.js", "table.js", "run.js", "distributions.js", "prompts.js", "usual.js", "zoom.js",
-    "circuit.js", "terms.js", "expected.js", "compare.js", "curve.js", "matrix.js", "details.js", "export.js",
-    "prompt.js", "versus.js", "address.js", "keys.js", "main.js",
-)  # fmt: skip
-"""The page's code, in the order in which it is concatenated."""
 
 NUMBERS = ("eics", "c_sh", "dei", "dei_norm", "ei_macro", "emergence_ratio", "percentile", "p_value", "p_value_mean")
 """The numbers of a record, in the order in which the page stores them."""
@@ -63,44 +52,9 @@ def write_report(
     write_text(path, build_page(data))
 
 
-def check_report_path(path: Path) -> None:
-    """Refuses a path that no report can be written to, before any work is done."""
-    if path.suffix not in (".html", ".htm") or not path.parent.is_dir():
-        raise OptionError.of("report", "an .html file in a folder that exists", str(path))
-
-
 def build_page(data: dict[str, Any]) -> str:
     """The page as text."""
-    code = script()
-    parts = {
-        "TITLE": html.escape(str(data["title"])),
-        "STYLE": _asset("report.css"),
-        "SCRIPT": code,
-        "SCRIPT_HASH": b64encode(hashlib.sha256(code.encode()).digest()).decode(),
-        "DATA": embed(data),
-    }
-    first, *rest = _asset("report.html").split("{{")
-    return first + "".join(parts[name] + text for name, text in (piece.split("}}", 1) for piece in rest))
-
-
-def script() -> str:
-    """The page's code as one script, in a function of its own so that no name is global."""
-    return "(() => {\n" + "\n".join(_asset(name) for name in SCRIPTS) + "})();\n"
-
-
-def embed(data: Any) -> str:
-    """JSON for a script element: without '<', nothing in it can end the element or open a comment.
-
-    >>> embed("</script>")
-    '"\\\\u003c/script>"'
-    """
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # A damaged prompt may hold lone surrogates, which UTF-8 cannot encode.
-    return text.encode("utf-8", "replace").decode("utf-8").replace("<", "\\u003c")
-
-
-def _asset(name: str) -> str:
-    return (files("eics.reporting.page") / "assets" / name).read_text(encoding="utf-8")
+    return shell.build_page("report", data)
 
 
 def report_data(

@@ -65,3 +65,35 @@ def short(value: float, digits: int = 6) -> float:
 def shorts(values: Iterable[float | None], digits: int = 6) -> list[float | None]:
     """Numbers rounded to a few significant digits; None stays None."""
     return [None if value is None else short(value, digits) for value in values]
+
+
+_CODES_OF_TWO = 91**2
+_FAR, _NONE = _CODES_OF_TWO - 2, _CODES_OF_TWO - 1  # codes of what is out of range, and of what is missing
+_LOWEST = -2000  # hundredths; the highest is 6278
+
+
+def codes(numbers: Iterable[int | None]) -> str:
+    """Integers from 0 to 8278 in two letters each; None stands for a missing one.
+
+    >>> codes([0, 90, 91, None])
+    '!!!~#!~~'
+    """
+    given = np.array([_NONE if number is None else number for number in numbers], dtype=int)
+    return _two_letters(given)
+
+
+def hundredths(numbers: np.ndarray) -> tuple[str, list[float]]:
+    """Numbers to two decimals, two letters each, and apart those out of the range -20 to 62.78; NaN is a missing one.
+
+    >>> hundredths(np.array([-20.0, 9.146, np.nan, 700.0]))
+    ('!!C%~~~}', [700.0])
+    """
+    missing = np.isnan(numbers)
+    level = np.rint(np.where(missing, 0.0, numbers) * 100) - _LOWEST
+    far = ~missing & ((level < 0) | (level >= _FAR))
+    code = np.where(missing, _NONE, np.where(far, _FAR, level)).astype(int)
+    return _two_letters(code), [round(float(number), 2) for number in numbers[far]]
+
+
+def _two_letters(code: np.ndarray) -> str:
+    return bytes(_CODES[np.stack([code // 91, code % 91], axis=-1)].tobytes()).decode()

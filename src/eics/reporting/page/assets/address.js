@@ -1,7 +1,5 @@
 // The view in the address after "#", so that a link shows to others what one sees.
 
-const AFTER = 120; // ms without a change before the address follows; browsers forbid to change it too often
-
 /** A run by its label if no other run has it, else by its number. */
 const runKey = (run) => (DATA.runs.filter(({ label }) => label === DATA.runs[run].label).length === 1 ? DATA.runs[run].label : String(run + 1));
 const runAt = (key) => {
@@ -24,13 +22,6 @@ function recordAt({ run, prompt, copy, mean }) {
   if (number < 0) return null;
   if (mean) return meanOf(number);
   return copies(number, prompt ?? "")[Number(copy ?? 1) - 1] ?? null;
-}
-
-const viewKey = ({ scale, x, y }) => (scale > 1 ? [scale.toFixed(4), x.toFixed(2), y.toFixed(2)].join(",") : null);
-
-function viewAt(key) {
-  const [scale, x, y] = (key ?? "").split(",").map(Number);
-  return [scale, x, y].every(Number.isFinite) ? { scale, x, y } : { scale: 1, x: 0, y: 0 };
 }
 
 function termKey(record, term) {
@@ -60,22 +51,11 @@ function addressOf(state) {
   return new URLSearchParams(Object.entries(parts).filter(([, part]) => part !== null && part !== undefined)).toString();
 }
 
-let waiting = null;
-
-function writeAddress(state) {
-  clearTimeout(waiting);
-  waiting = setTimeout(() => {
-    try {
-      history.replaceState(null, "", `#${addressOf(state)}`);
-    } catch {
-      // A page inside another one may not change its address.
-    }
-  }, AFTER);
-}
+const writeAddress = (state) => writeHash(() => addressOf(state));
 
 /** What the address says, as far as this page has it; other parts of the state keep their first values. */
 function readAddress() {
-  const given = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  const given = readHash();
   const record = recordAt(given);
   if (!record) return { slides: given.slides === "1" };
   const other = recordAt(unprefixed("compare", given));

@@ -34,9 +34,7 @@ function drawCircuit(record, options, actions) {
     viewBox: `0 0 ${circuit.width} ${circuit.height}`, width: circuit.width, height: circuit.height, class: "circuit", id: options.id, tabindex: -1, role: "group",
     "aria-label": `${options.label} Up and down arrows step through the edges by share, left and right through the nodes.`,
   },
-  circuit.rows.map(([label, top, bottom]) => svg("g", { class: "row" },
-    svg("rect", { x: 4, y: top, width: circuit.width - 8, height: bottom - top, rx: 6 }),
-    svg("text", { x: 14, y: (top + bottom) / 2, dy: "0.35em" }, label))),
+  rowBands(circuit),
   svg("path", { d: paths(all.filter((index) => left.has(index) && !visible.has(index))), class: "faint" }),
   svg("path", { d: paths(options.prune ? [] : all.filter((index) => !counted.has(index))), class: "silent" }),
   // The worst edge comes last, on top.
@@ -73,39 +71,7 @@ function drawCircuit(record, options, actions) {
   return { picture, mark, buttons, left: order.length, strongest };
 }
 
-/** The largest type that fits into the nodes, from 13 pixels, which every node has room for. */
-function labelSize(circuit) {
-  const [wide, tall] = circuit.box;
-  const longest = Math.max(...circuit.nodes.map(([name]) => name.length));
-  return clamp(Math.min(0.6 * tall, (wide - 10) / (0.62 * longest)), 13, 18);
-}
-
 const strongestOf = (circuit) => Math.max(0, ...circuit.edges.map((edge) => Math.abs(edge[3] ?? 0)));
-
-const routes = new Map();
-
-/** The path of an edge and its upper end, decoded from its first point and its steps. */
-function routeOf(edge) {
-  if (!routes.has(edge)) {
-    const points = [edge[4].slice(0, 2)];
-    for (let i = 2; i < edge[4].length; i += 2) points.push([points.at(-1)[0] + edge[4][i], points.at(-1)[1] + edge[4][i + 1]]);
-    routes.set(edge, { path: smooth(points), tip: points.at(-1) });
-  }
-  return routes.get(edge);
-}
-
-/** Cubic pieces, vertical at both ends, as `smooth` in eics/reporting/drawing/routes.py: x is a monotone cubic of y. */
-function smooth(points) {
-  const secants = points.slice(1).map(([x, y], i) => (x - points[i][0]) / (y - points[i][1]));
-  const inner = secants.slice(1).map((after, i) => (secants[i] * after <= 0 ? 0 : (2 * secants[i] * after) / (secants[i] + after)));
-  const slopes = [0, ...inner, 0];
-  const pieces = points.slice(1).map(([x, y], i) => {
-    const [x0, y0] = points[i];
-    const third = (y - y0) / 3;
-    return [x0 + slopes[i] * third, y0 + third, x - slopes[i + 1] * third, y - third, x, y].map((at) => at.toFixed(1)).join(" ");
-  });
-  return `M${points[0].join(" ")}C${pieces.join(" ")}`;
-}
 
 /** A click selects an edge or node, the mouse over it shows its numbers. */
 const handlers = (term, actions) => ({ onclick: () => actions.choose(term), onmousemove: (event) => actions.hover(term, event), onmouseleave: () => actions.hover(null) });
@@ -123,24 +89,16 @@ function drawEdge(record, index, width, colour, actions) {
   svg("path", { d: path, class: "hit" }));
 }
 
-const KINDS = { head: "attention head", mlp: "MLP", input: "embeddings", logits: "read-out" };
-
 function drawNode(record, index, painted, faded, actions) {
   const circuit = circuitOf(record);
-  const [name, x, y, kind, positions] = circuit.nodes[index];
-  const [wide, tall] = circuit.box;
-  const round = { head: 6, mlp: 0 }[kind] ?? tall / 2;
+  const [name, , , kind] = circuit.nodes[index];
   const share = ofNodes(record, "share")[index];
   const label = [name, KINDS[kind], painted.suspect ? "suspect" : null, missing(share) ? null : `share ${percent(share)}`, painted.note].filter(Boolean).join(", ");
   return svg("g", {
     class: `node ${kind}${faded ? " faded" : ""}${painted.absent ? " absent" : ""}${painted.suspect ? " suspect" : ""}`, "data-node": index, "data-value": painted.value ?? null, role: "button", tabindex: index ? -1 : 0, "aria-label": label, "aria-pressed": "false",
     ...handlers({ kind: "node", index }, actions),
   },
-  painted.suspect ? svg("rect", { x: x - wide / 2 - RING, y: y - tall / 2 - RING, width: wide + 2 * RING, height: tall + 2 * RING, rx: round + RING, class: "ring" }) : null,
-  svg("rect", { x: x - wide / 2, y: y - tall / 2, width: wide, height: tall, rx: round, style: painted.fill ? { fill: painted.fill } : {} }),
-  svg("text", { x, y, dy: "0.35em", style: painted.ink ? { fill: painted.ink } : {} }, name),
-  painted.note ? svg("text", { x, y: y + tall / 2 + (painted.suspect ? 11 + RING : 11), class: "note" }, painted.note) : null,
-  positions ? svg("text", { x: x + wide / 2 + 3, y, dy: "0.35em", class: "at" }, `@${cut(positions.join(","), 9)}`) : null);
+  nodeMarks(circuit, index, { ...painted, ring: painted.suspect ? { gap: RING } : null }));
 }
 
 /** Up and down step through the edges by share, left and right through the nodes in the order of computation. */

@@ -1,4 +1,3 @@
-"use strict";
 // The data of the page, decoded on first use.
 
 /**
@@ -17,14 +16,11 @@
  * @typedef {{kind: "edge"|"node", index: number}} Term
  */
 
-const DATA = JSON.parse(document.getElementById("data").textContent);
 const NUMBER = Object.fromEntries(DATA.numbers.map((name, index) => [name, index]));
 /** @type {Entry[]} */
 const RECORDS = DATA.records.map(({ promptIndex, ...record }) => ({ ...DATA.prompts[promptIndex], ...record }));
 
-// As in eics/reporting/page/packing.py: 91 letters; the largest codes of a share and of a cosine, one more for "missing".
-const LETTERS = Array.from({ length: 94 }, (_, index) => String.fromCharCode(33 + index)).filter((letter) => !'"<\\'.includes(letter));
-const WORTH = new Map(LETTERS.map((letter, worth) => [letter, worth]));
+// As in eics/reporting/page/packing.py: the largest codes of a share and of a cosine, one more for "missing".
 const SHARES = 3728;
 const COSINES = 200;
 const DECADES = 12;

@@ -29,15 +29,6 @@ function text(number, digits = 4) {
 
 const tidy = (shown) => shown.replaceAll("-", "−").replace("e+", "e");
 
-/** A share in percent, with about two significant digits. */
-function percent(share) {
-  if (missing(share)) return "–";
-  const size = Math.abs(share * 100);
-  if (size === 0) return "0%";
-  if (size < 0.01) return share < 0 ? "−<0.01%" : "<0.01%";
-  return `${tidy((share * 100).toFixed(size < 1 ? 2 : 1))}%`;
-}
-
 const cut = (words, length) => (words.length > length ? `${words.slice(0, length - 1)}…` : words);
 const clamp = (number, low, high) => Math.min(high, Math.max(low, number));
 
@@ -45,6 +36,3 @@ const clamp = (number, low, high) => Math.min(high, Math.max(low, number));
 function announce(words) {
   byId("live").textContent = words;
 }
-
-/** A name for a file from any text: lower case, hyphens, nothing that a path could mean. */
-const slug = (words) => words.normalize("NFKD").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 60).replace(/-+$/, "");

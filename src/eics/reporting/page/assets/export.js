@@ -60,3 +60,6 @@ function exportButtons(picture, caption, name) {
   const button = (kind, save) => el("button", { type: "button", class: "quiet", title: `Save the picture as it is shown, as ${kind}`, onclick: () => save(picture, caption, name) }, kind);
   return el("span", { class: "export", role: "group", "aria-label": "Save the picture" }, button("SVG", saveSvg), button("PNG", savePng));
 }
+
+/** A name for a file from any text: lower case, hyphens, nothing that a path could mean. */
+const slug = (words) => words.normalize("NFKD").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 60).replace(/-+$/, "");

@@ -1,4 +1,4 @@
-// Keys for the whole page, and the list of them that "?" opens.
+// Keys for the whole page.
 
 const KEYS = [
   ["← →", "previous or next prompt"], ["p", "presentation: large type, one prompt"], ["?", "this list"], ["Tab", "next control, table or picture"],
@@ -6,13 +6,9 @@ const KEYS = [
   ["+ − 0", "in the picture: zoom in, out, whole circuit"], ["Shift + arrows", "in the picture: pan"], ["wheel", "in the picture: zoom, after a click or with Ctrl; drag to pan"],
 ];
 
-const help = el("dialog", { id: "help", "aria-labelledby": "help-title" },
-  el("h2", { id: "help-title" }, "Keys"), el("dl", {}, KEYS.map(([key, meaning]) => [el("dt", {}, key), el("dd", {}, meaning)])),
-  el("form", { method: "dialog" }, el("button", {}, "Close")));
+const help = makeHelp(KEYS);
 
 function listenToKeys(actions) {
-  document.body.append(help);
-  byId("keys").addEventListener("click", () => help.showModal());
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || help.open || event.defaultPrevented) return;
     const typing = event.target.closest("input, select, textarea");

@@ -129,23 +129,11 @@ function showSlides() {
   byId("present").setAttribute("aria-pressed", String(state.slides));
 }
 
-function tip(term, event) {
-  const box = byId("tip");
-  box.hidden = !term || !event;
-  if (box.hidden) return;
-  box.replaceChildren(...describe(state.record, term).flat(9).filter(Boolean));
-  const left = event.clientX + 16 + box.offsetWidth > innerWidth ? event.clientX - 12 - box.offsetWidth : event.clientX + 16;
-  Object.assign(box.style, { left: `${Math.max(4, left)}px`, top: `${clamp(event.clientY + 14, 4, innerHeight - box.offsetHeight - 4)}px` });
-}
+const tip = (term, event) => showTip(term && event ? describe(state.record, term) : null, event);
 
 function renderRuns() {
   byId("runs").replaceChildren(...(DATA.runs.length < 2 ? [] : DATA.runs.map((run, index) =>
     el("button", { type: "button", role: "radio", "aria-checked": String(index === state.run), onclick: () => actions.run(index) }, run.label))));
-}
-
-function setTheme(theme) {
-  if (theme) document.documentElement.dataset.theme = theme;
-  byId("theme").textContent = isDark() ? "☀ light" : "☾ dark";
 }
 
 function redraw() {
@@ -154,17 +142,7 @@ function redraw() {
 
 byId("title").append(DATA.title);
 byId("foot").append(`eics ${DATA.eics}${DATA.source ? `, from ${DATA.source}` : ""}. One self-contained file: keep it, send it.`);
-byId("theme").addEventListener("click", () => {
-  const theme = isDark() ? "light" : "dark";
-  storeTheme(theme);
-  setTheme(theme);
-  redraw();
-});
-systemTheme.addEventListener("change", () => {
-  setTheme(null);
-  redraw();
-});
-onPaper.addEventListener("change", redraw);
+followTheme(redraw);
 byId("skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address is taken
   byId("one").focus();
@@ -177,8 +155,7 @@ addEventListener("resize", () => {
   width = innerWidth;
 });
 listenToKeys(actions);
-setTheme(storedTheme());
-renderNotes();
+renderNotes("Not everything could be read");
 renderMixed();
 const prompts = makePrompts(state, actions.show);
 const prompt = makePrompt(state, actions);

@@ -2,11 +2,6 @@
 
 const ROWS = 24; // rows before a "show all" button
 
-const asToken = (word) => {
-  const shown = word.replaceAll("\n", "⏎");
-  return shown.trim() === "" ? "␣" : shown.trim();
-};
-
 /**
  * @param {{id: string, caption: string, corner: string, columns: {name: string, title: string}[], most: number,
  *   rows: {name: string, title?: string, cells: number[], choose?: () => void, selected?: boolean}[]}} options

@@ -49,9 +49,3 @@ function acrossSettings(record, other) {
   const named = apart.map(([name, ours, theirs]) => `${name} ${cut(ours, 30)} against ${cut(theirs, 30)}`);
   return apart.length ? el("p", { class: "warning across" }, el("b", {}, "⚠ Scored differently: "), `${named.join("; ")}. Differences show the settings as well as the prompts.`) : null;
 }
-
-function renderNotes() {
-  const box = byId("notes");
-  box.hidden = DATA.notes.length === 0;
-  box.replaceChildren(el("h3", {}, "Not everything could be read"), el("ul", {}, DATA.notes.map((note) => el("li", {}, note))));
-}

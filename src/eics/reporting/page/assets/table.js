@@ -6,7 +6,7 @@ const PAGE = 200; // rows before a "more" button
  * `sorting` holds the column to sort by; it outlives the table, so that the next one is sorted the same way.
  * @param {{caption: string, columns: {name: string, title?: string, of: (row) => any, show?: (row) => any,
  *   number?: boolean, wide?: boolean, side?: boolean}[], sorting: {name?: string, down?: boolean}, key: (row) => any,
- *   choose: (row) => void, hover?: (row|null) => void}} options
+ *   choose: (row) => void, hover?: (row|null) => void, sorted?: () => void}} options
  */
 function makeTable(options) {
   const { columns, sorting } = options;
@@ -21,6 +21,7 @@ function makeTable(options) {
     const sort = () => {
       Object.assign(sorting, { name: column.name, down: sorting.name === column.name ? !sorting.down : Boolean(column.number) });
       show();
+      options.sorted?.();
     };
     const button = el("button", { type: "button", onclick: sort, title: column.title || null }, column.name, el("i", { "aria-hidden": "true" }));
     head.append(el("th", { scope: "col", class: classes(column) }, button));

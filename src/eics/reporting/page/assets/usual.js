@@ -71,8 +71,6 @@ function paintNodes(record, chosen) {
   return { paint, key: colourKey(scale.title, gradient(colour, from), ends, scale.note) };
 }
 
-const colourKey = (title, background, ends, note) => el("div", { class: `scale${note?.length > 80 ? " broad" : ""}` }, el("span", {}, title), el("i", { style: { background } }), el("small", {}, ends.map((end) => el("span", {}, end))), note ? el("small", {}, note) : null);
-
 const ordinal = (number) => `${number}${["th", "st", "nd", "rd"][number % 100 > 10 && number % 100 < 14 ? 0 : number % 10] ?? "th"}`;
 
 /** A percentile among the reference prompts of a calibration, in words and in colour. */

@@ -97,3 +97,11 @@ function zoomable(picture, width, height, view, changed) {
   const buttons = el("span", { class: "zoom", role: "group", "aria-label": "Zoom" }, button("−", "Zoom out", () => by(1 / 1.4)), button("+", "Zoom in", () => by(1.4)), button("fit", "Show the whole circuit", reset));
   return { buttons };
 }
+
+// The window in an address.
+const viewKey = ({ scale, x, y }) => (scale > 1 ? [scale.toFixed(4), x.toFixed(2), y.toFixed(2)].join(",") : null);
+
+function viewAt(key) {
+  const [scale, x, y] = (key ?? "").split(",").map(Number);
+  return [scale, x, y].every(Number.isFinite) ? { scale, x, y } : { scale: 1, x: 0, y: 0 };
+}

@@ -1,0 +1,3 @@
+// What the page shows, as Python wrote it.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
