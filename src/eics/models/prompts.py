@@ -23,7 +23,7 @@ class Prompt:
     """One prompt with its id: text, tokens, or tokens with the text they come from.
 
     Records repeat `text`, `answer` and `label`. Where `tokens` are given, the model runs on them and `text` is only
-    shown.
+    shown. `foil` is a wrong answer, for comparisons that need one.
     """
 
     id: str | int
@@ -31,6 +31,7 @@ class Prompt:
     tokens: tuple[int, ...] | None = None
     answer: str | None = None
     label: str | int | float | bool | None = None
+    foil: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", checked_id(self.id))
@@ -38,8 +39,9 @@ class Prompt:
             raise PromptError(f"a prompt's text must be text; got {shown(self.text)}")
         if self.tokens is not None:
             object.__setattr__(self, "tokens", token_ids(self.tokens))
-        if self.answer is not None and not isinstance(self.answer, str):
-            raise PromptError(f"an answer must be text; got {shown(self.answer)}")
+        for name, given in (("an answer", self.answer), ("a foil", self.foil)):
+            if given is not None and not isinstance(given, str):
+                raise PromptError(f"{name} must be text; got {shown(given)}")
         label = self.label
         if not isinstance(label, str | int | float | None) or (isinstance(label, float) and not math.isfinite(label)):
             raise PromptError(f"a label must be text, a finite number, true or false; got {shown(label)}")
@@ -85,7 +87,7 @@ def as_prompt(item: Any, default_id: str | int, column: str | None = None) -> Pr
     if not isinstance(item, Mapping):
         return Prompt(default_id, tokens=token_ids(item))
     given = item.get("id")
-    fields: dict[str, Any] = {name: item.get(name) for name in ("answer", "label")}
+    fields: dict[str, Any] = {name: item.get(name) for name in ("answer", "label", "foil")}
     fields["id"] = default_id if given is None else given
     value = item.get(column or "prompt")
     if value is None and column is None and "tokens" in item:

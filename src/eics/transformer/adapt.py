@@ -8,6 +8,7 @@ from eics.models.base import Model
 from eics.models.checkpoint import check_tokenizer
 from eics.models.families.registry import adapter_for
 from eics.models.load import load_pretrained
+from eics.models.lora import with_adapter
 from eics.models.out_of_memory import is_out_of_memory
 
 
@@ -40,6 +41,7 @@ def load_model(
     dtype: str | None = None,
     device: str | None = "auto",
     trust_remote_code: bool = False,
+    adapter: str | Path | None = None,
     **options: Any,
 ) -> Model:
     """Loads a model from a folder or a hub id: safetensors only, and no code that comes with it.
@@ -49,12 +51,15 @@ def load_model(
         dtype: `float32` (the default), `float64`, `bfloat16` or `float16`.
         device: a torch device name; `auto` is CUDA if there is a GPU, else MPS, else the CPU.
         trust_remote_code: lets Python files that come with the model run on this machine.
+        adapter: the folder of a LoRA adapter to merge into the weights (`eics[lora]`).
         **options: for transformers' `from_pretrained`, such as `revision`.
     """
     module, tokenizer = load_pretrained(
         path, dtype=dtype, device=device, trust_remote_code=trust_remote_code, **options
     )
-    return adapt(module, tokenizer, name=str(path))
+    if adapter is None:
+        return adapt(module, tokenizer, name=str(path))
+    return adapt(with_adapter(module, adapter), tokenizer, name=f"{path} + {adapter}")
 
 
 def _check_module(model: Any, tokenizer: Any, name: str) -> None:
