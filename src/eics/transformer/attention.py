@@ -14,7 +14,7 @@ from torch import Tensor
 
 from eics.linalg.blocks import project
 from eics.linalg.host_device import filling_cache, keep_alive
-from eics.models.spec import Attention
+from eics.models.spec import Attention, Norm
 from eics.transformer.norm import NormMap, held_scale
 
 Value = TypeVar("Value")
@@ -287,11 +287,18 @@ def head_writes(spec: Attention, z: Tensor, heads: Sequence[int], summed: Tensor
 
     A post-norm's denominator is that of the sum of all heads, `summed`, which is computed if it is not given.
     """
-    split = by_head(z, spec.heads)
-    out = project(pick(split, heads), pick(spec.w_o, heads).to(z.dtype).mT)
-    if spec.post_norm is None:
+    if spec.post_norm is not None and summed is None:
+        summed = heads_sum(spec, z)
+    return written_out(spec.w_o, spec.post_norm, pick(by_head(z, spec.heads), heads), heads, summed)
+
+
+def written_out(w_o: Tensor, post_norm: Norm | None, z: Tensor, heads: Sequence[int], summed: Tensor | None) -> Tensor:
+    """What these heads write given their z, (H, B, T, e): (H, B, T, d); `summed` as in `head_writes`."""
+    out = project(z, pick(w_o, heads).to(z.dtype).mT)
+    if post_norm is None:
         return out
-    return out * held_scale(spec.post_norm, heads_sum(spec, z) if summed is None else summed)
+    assert summed is not None
+    return out * held_scale(post_norm, summed)
 
 
 def heads_sum(spec: Attention, z: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from eics.models.base import Model
 from eics.transformer.attention import Rotation, head_writes
 from eics.transformer.interventions.hooks import Applied, Rows, in_force, parents_of
 from eics.transformer.next_token import answer_logits, answer_only, likeliest_tokens
+from eics.transformer.write_sites import GradientTape
 
 
 @dataclass
@@ -129,12 +130,13 @@ def run(
     embeddings: Tensor | None = None,
     nodes: Iterable[str] | None = None,
     interventions: Rows | None = None,
+    tape: GradientTape | None = None,
 ) -> ForwardState:
     """Runs the model once on a batch of token lists and records what the circuit's nodes need (None: everything).
 
     `likeliest` is how many of the likeliest next tokens to keep. `embeddings`, (B, T, d), replace what enters block 0.
-    `nodes` are further nodes to record. `interventions`, a list for each prompt, change what nodes write or read. The
-    model's weights are those of this moment (`Model.refresh`).
+    `nodes` are further nodes to record. `interventions`, a list for each prompt, change what nodes write or read. A
+    `tape` can then give gradients of the logits. The model's weights are those of this moment (`Model.refresh`).
     """
     _read_weights(model)
     sizes = [len(tokens) for tokens in prompts]
@@ -156,11 +158,13 @@ def run(
         _watch(state, names, logits),
         unembedding,
         _evaluating(model.module),
-        torch.no_grad(),
+        torch.no_grad() if tape is None else tape.recording(),
     ):
         output = model.module(input_ids=ids, attention_mask=attention_mask, use_cache=False, logits_to_keep=keep)
+        if tape is not None:
+            tape.logits = answer_logits(output.logits, at)
     if logits or likeliest:
-        at_answer = answer_logits(output.logits, at).to(model.dtype)
+        at_answer = answer_logits(output.logits.detach(), at).to(model.dtype)
         state.logits = at_answer if logits else None
         state.likeliest = likeliest_tokens(at_answer, likeliest) if likeliest else None
     return state
