@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from eics.scoring.options import CALIBRATED, PAPER, WELL_POSED, Options
     from eics.scoring.records import read_records, write_records
     from eics.scoring.result import Score, Scores
+    from eics.studies.comparison.front import compare
     from eics.studies.damage import damage
     from eics.studies.validation.run import validate
     from eics.transformer.adapt import adapt, load_model
@@ -69,6 +70,7 @@ _NAMES = {
     "write_records": "scoring.records",
     "Score": "scoring.result",
     "Scores": "scoring.result",
+    "compare": "studies.comparison.front",
     "damage": "studies.damage",
     "validate": "studies.validation.run",
 }
@@ -117,6 +119,7 @@ __all__ = [
     "adapt",
     "calibrate",
     "check_operator",
+    "compare",
     "damage",
     "load_calibration",
     "load_circuit",

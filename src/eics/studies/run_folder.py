@@ -6,6 +6,7 @@ it ends.
 
 | study | settings | rows |
 |---|---|---|
+| `compare` | `settings.json` | `rows.jsonl`, of two models also `restored.jsonl` |
 | `damage` | `settings.json` | `damage.jsonl`, `undamaged.jsonl` |
 | `track` | `settings.json` | `rows.jsonl` |
 | `validate` | `settings.json` | `answers.jsonl`, `measured.jsonl`, in the end `scores.parquet` |

@@ -18,9 +18,16 @@ FASTER_MUST = 50.0
 """Speed-up over the straightforward version."""
 
 
+COMPARE = "compare"
+
+
 @dataclass(frozen=True)
 class Row:
-    """A circuit and the configurations to score from one forward pass; or a method that attributes all edges."""
+    """A circuit and the configurations to score from one forward pass; or a method that attributes all edges, or that
+    compares the model with another one (`COMPARE`).
+
+    `batches` is how many batches the work takes together; its cost is for one.
+    """
 
     name: str
     circuit: str
@@ -28,6 +35,7 @@ class Row:
     must: float | None = None
     goal: float | None = None
     method: str | None = None
+    batches: int = 1
 
     @property
     def judges(self) -> bool:
@@ -74,6 +82,7 @@ ROWS: tuple[Row, ...] = (
     _row("medium", "lanczos", "jacobian"),
     _row("medium", "exact", "frozen", 120, 15),
     _row("medium", "exact", "jacobian", 120, 15),
+    Row("medium-compare", "medium", (), 4, 3, method=COMPARE, batches=8),
     Row("discovery-eap", "every edge", (), method="eap"),
     Row("discovery-eap-ig", "every edge", (), method="eap-ig"),
 )
@@ -106,15 +115,13 @@ def targets(row: Row, setting: Setting) -> tuple[float | None, float | None]:
         if setting.device == "cpu" and setting.batch == 8:
             return row.must, row.goal
         if setting.device == "cuda" and setting.batch == 64:
-            return (1 if row.judges else 2) * row.must, row.goal
+            return (1 if row.judges or row.method == COMPARE else 2) * row.must, row.goal
     large = ("llama-8b", "cuda", "bfloat16", 128)
     if (setting.shape, setting.device, setting.dtype, setting.tokens) == large:
         if row.judges:
             return 1.2, 1.05
-        single = (
-            row.circuit == "medium" and row.configurations[0].mode in ("fast", "limit") and len(row.configurations) == 1
-        )
-        return (3.0, 1.3) if single else (None, None)
+        single = len(row.configurations) == 1 and row.configurations[0].mode in ("fast", "limit")
+        return (3.0, 1.3) if single and row.circuit == "medium" else (None, None)
     return None, None
 
 

@@ -1,8 +1,9 @@
 """Measures rows: a first run for memory, a second one to count work, then timed runs between forward passes."""
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -20,11 +21,13 @@ from eics.scoring.result import Score
 from eics.studies.bench.circuits import REFERENCES
 from eics.studies.bench.measure import Counts, Spread, Timing, count, interleaved, peak_memory, timed, timing
 from eics.studies.bench.node_functions import PlainCircuit
-from eics.studies.bench.rows import GIVEN, Row, Setting
+from eics.studies.bench.rows import COMPARE, GIVEN, Row, Setting
 from eics.studies.bench.straightforward import c_sh, dense_seconds, lanczos_seconds, straightforward
+from eics.studies.comparison.models import compare_models
 from eics.studies.discovery.eap import How, attribute
 from eics.studies.discovery.full_graph import FullGraph
 from eics.studies.discovery.task import Pair, Task
+from eics.transformer.adapt import adapt
 from eics.transformer.forward import run
 
 _REFERENCE_PROMPTS = 128
@@ -158,8 +161,31 @@ class Bench:
         pairs = (Pair(tuple(tokens), tuple(reversed(tokens)), (0,), (1,)) for tokens in self.tokens)
         attribute(self.model, Task("bench", tuple(pairs)), How(method=method), batch_size=len(self.tokens))
 
+    def compare(self, circuit: Circuit, batches: int) -> None:
+        """Compares the model with a copy that has a little noise in all weights, on this many batches; the second order
+        of effects is sampled on one of them."""
+        size = len(self.tokens)
+        stream = torch.Generator().manual_seed(2)
+        shape = (batches * size, self.setting.tokens)
+        prompts = torch.randint(0, self.model.vocabulary, shape, generator=stream).tolist()
+        compare_models(self.model, circuit, prompts, self.noisy, samples=size, batch_size=size, resamples=100)
+
+    @cached_property
+    def noisy(self) -> Model:
+        """The model with one percent of noise in each weight."""
+        module = copy.deepcopy(self.model.module)
+        stream = torch.Generator(device=self.device).manual_seed(3)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                noise = torch.empty_like(parameter).normal_(generator=stream)
+                parameter.add_(noise, alpha=0.01 * float(parameter.std()) if parameter.numel() > 1 else 0.0)
+        return adapt(module, name="noisy", check=False)
+
     def work(self, row: Row) -> tuple[int, int, Callable[[], object]]:
         """The number of nodes and of edges that a row works on, and the work itself."""
+        if row.method == COMPARE:
+            circuit = self.circuit(row.circuit)
+            return len(circuit.nodes), len(circuit.edges), partial(self.compare, circuit, row.batches)
         if row.method is not None:
             graph = FullGraph.of(self.model)
             return len(graph.writers) + 1, int(graph.valid.sum()), partial(self.discover, row.method)
@@ -171,8 +197,9 @@ class Bench:
         if row.judges:
             self.calibration(self.circuit(row.circuit))  # is not part of the score
         memory, first = peak_memory(work, self.device)
+        forwards = partial(self._forwards, row.batches)
         with without_cuda_graphs():
-            counts, while_counted = self._counted(work)
+            counts, while_counted = self._counted(work, forwards)
         first_batch = None
         if (
             self.device.type == "cuda"
@@ -182,8 +209,8 @@ class Bench:
             recording, _ = peak_memory(work, self.device)  # this run makes the recording
             memory = max(memory or 0.0, recording or 0.0)
             with without_cuda_graphs():
-                first_batch = self._timed(work, first, while_counted)
-        times = self._timed(work, first, while_counted)
+                first_batch = self._timed(work, forwards, first, while_counted)
+        times = self._timed(work, forwards, first, while_counted)
         return RowResult(
             row=row,
             nodes=nodes,
@@ -191,11 +218,9 @@ class Bench:
             timing=times,
             first_seconds=first,
             counts=counts,
-            flop_ratio=counts.flops / plain.counts.flops,
+            flop_ratio=counts.flops / (row.batches * plain.counts.flops),
             memory=None if memory is None or plain.memory is None else max(0.0, memory - plain.memory),
-            compared=self._compare(row, times)
-            if self.plan.straightforward and row.configurations and not row.judges
-            else None,
+            compared=self._compare(row, times) if self._comparable(row) else None,
             unrecorded=first_batch,
         )
 
@@ -203,16 +228,23 @@ class Bench:
         """Whether the straightforward version is wanted, and computes the same."""
         return self.plan.straightforward and bool(row.configurations) and not row.judges
 
-    def _counted(self, work: Callable[[], object]) -> tuple[Counts, Timing]:
-        before, counts = timed(self.forward, self.device), []
-        seconds = timed(lambda: counts.append(count(work)), self.device)
-        return counts[0], timing([seconds], [before, timed(self.forward, self.device)])
+    def _forwards(self, batches: int) -> None:
+        """As many plain forward passes as the work has batches."""
+        for _ in range(batches):
+            self.forward()
 
-    def _timed(self, work: Callable[[], object], first: float, while_counted: Timing) -> Timing:
+    def _counted(self, work: Callable[[], object], forwards: Callable[[], object]) -> tuple[Counts, Timing]:
+        before, counts = timed(forwards, self.device), []
+        seconds = timed(lambda: counts.append(count(work)), self.device)
+        return counts[0], timing([seconds], [before, timed(forwards, self.device)])
+
+    def _timed(
+        self, work: Callable[[], object], forwards: Callable[[], object], first: float, while_counted: Timing
+    ) -> Timing:
         """A row that exceeds its budget is not run a third time: the counted run is hardly slower than a plain one."""
         if first > self.plan.budget:
             return while_counted
-        return interleaved(work, self.forward, self.device, repeats=self.plan.repeats, budget=self.plan.budget)
+        return interleaved(work, forwards, self.device, repeats=self.plan.repeats, budget=self.plan.budget)
 
     def _compare(self, row: Row, times: Timing) -> Compared:
         circuit = self.circuit(row.circuit)
