@@ -1,7 +1,8 @@
-"""Screenshots of a report for the docs, from the records that `make demo` writes.
+"""Screenshots of pages for the docs: reports from the records that `make demo` writes, a comparison.
 
     python docs/screenshots.py demo/report.html docs
     python docs/screenshots.py demo/calibrated/report.html docs
+    python docs/screenshots.py changed/compare.html docs        # from docs/compare-models.md
 
 Needs the browser that `make browser-test` installs. A page gives the pictures of the prompts that it has. The view of
 each picture is a link, as a reader would share it.
@@ -44,15 +45,17 @@ PICTURES = (
     Picture("report-details.png", EIFFEL | {"node": "a23.h4"}, ".columns.details", ".columns.details", height=760),
     Picture("report-phone.png", EIFFEL | {"node": "a23.h4"}, "#one", ".columns.one", width=390, height=1600),
     Picture("report-expected.png", VIETNAM, ".columns.one", ".columns.one"),
+    Picture("compare-models.png", {"node": "m2"}, "#found", "#movers"),
     Picture("report-slide.png", EIFFEL | {"slides": "1"}, "body", "body", width=1920, height=1080),
 )
 
 
 def show(page: Page, picture: Picture) -> bool:
     """Scrolls and resizes the window to show the picture's part of the page; False if the page lacks it."""
-    if not page.locator("#all tbody tr", has_text=picture.view["prompt"]).count():
+    prompt = picture.view.get("prompt")
+    if prompt is not None and not page.locator("#all tbody tr", has_text=prompt).count():
         return False
-    if not page.locator(picture.first).count():
+    if not (page.locator(picture.first).count() and page.locator(picture.last).count()):
         return False
     edge = "([selector, side]) => document.querySelector(selector).getBoundingClientRect()[side] + scrollY"
     top = max(0, page.evaluate(edge, [picture.first, "top"]) - BAR - 10)

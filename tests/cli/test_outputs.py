@@ -20,6 +20,8 @@ from eics.cli import main
 from eics.data.locks import Lock
 from eics.errors import OptionError
 from eics.linearized.explicit_file import save_linear
+from eics.studies.comparison.models import FILES as COMPARED
+from eics.studies.comparison.set_rows import FILES as SETS
 from eics.studies.damage.batches import FILES as DAMAGE
 from eics.studies.toy.experiment import FILES as TOY
 from eics.studies.tracking.run import FILES as TRACK
@@ -62,11 +64,36 @@ FILES = {
     "draw": (["circuit", "draw", "circuit.json", "new.svg"], ["new.svg"]),
     "report": (["report", "records.jsonl", "--out", "new.html"], ["new.html"]),
     "export": (["export", "records.jsonl", "new.json"], ["new.json"]),
+    "compare --report": (
+        ["compare", *MODEL, "--against", "people-1", "--prompts", "prompts.jsonl", "--report", "new.html"],
+        ["new.html"],
+    ),
     "bench --out": ([*BENCH, "--out", "new.json"], ["new.json"]),
     "bench --markdown": ([*BENCH, "--markdown", "new.md"], ["new.md"]),
     "toy": (["toy", "--seeds", "2", "--out", "new"], [f"new/{name}" for name in TOY]),
 }
 FOLDERS = {
+    "compare models": (
+        ["compare", *MODEL, "--against", "people-1", "--prompts", "prompts.jsonl", "--out", "new", "--restore", "1"],
+        [f"new/{name}" for name in (*COMPARED, "compare.html")],
+    ),
+    "compare sets": (
+        [
+            "compare",
+            *MODEL,
+            "--circuit",
+            "circuit.json",
+            "--prompts",
+            "first.jsonl",
+            "--against-prompts",
+            "second.jsonl",
+            "--calibration",
+            "usual.safetensors",
+            "--out",
+            "new",
+        ],
+        [f"new/{name}" for name in (*SETS, "compare.html")],
+    ),
     "damage": (
         ["damage", *MODEL, "--circuit", "circuit.json", "--prompts", "prompts.jsonl", "--out", "new", "--nodes", "1"],
         [f"new/{name}" for name in DAMAGE],
@@ -81,12 +108,21 @@ FOLDERS = {
     ),
 }
 COMMANDS = FILES | FOLDERS
-INPUTS = ("circuit.json", "prompts.jsonl", "task.jsonl", "records.jsonl", "explicit.safetensors")
+INPUTS = (
+    "circuit.json",
+    "prompts.jsonl",
+    "first.jsonl",
+    "second.jsonl",
+    "task.jsonl",
+    "records.jsonl",
+    "explicit.safetensors",
+    "usual.safetensors",
+)
 
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    """A circuit, prompts, a task, records and an explicit circuit, all of them small."""
+    """A circuit, prompts, a task, records, a calibration and an explicit circuit, all of them small."""
     folder = tmp_path_factory.mktemp("inputs")
     data = Path(eics.__file__).parent / "data"
     edges = ["input->a0.h1<v>", "a0.h1->m1", "m1->logits"]
@@ -94,6 +130,12 @@ def inputs(tmp_path_factory):
     for name, source, lines in (("prompts", "prompts/people.jsonl", 6), ("task", "tasks/people.jsonl", 16)):
         kept = (data / source).read_text().splitlines(keepends=True)[:lines]
         (folder / f"{name}.jsonl").write_text("".join(kept))
+    lines = (data / "prompts/people.jsonl").read_text().splitlines(keepends=True)
+    for name, kept in (("first", lines[200:224]), ("second", lines[224:248])):
+        (folder / f"{name}.jsonl").write_text("".join(kept))
+    usual = [json.loads(line)["prompt"] for line in lines[:120]]
+    calibration = eics.calibrate(eics.load_model("people-0"), eics.Circuit(edges), usual, terms="sheaf")
+    eics.save_calibration(calibration, folder / "usual.safetensors")
     save_linear(build(5, batch=2, density=0.6), folder / "explicit.safetensors")
     eics.write_records(eics.score(build(5, batch=2, density=0.6)), folder / "records.jsonl")
     return folder

@@ -12,6 +12,7 @@ from eics.cli.bench import bench
 from eics.cli.boundary import Commands
 from eics.cli.calibrate import calibrate, calibration
 from eics.cli.circuit import circuit
+from eics.cli.compare import compare
 from eics.cli.damage import damage
 from eics.cli.discover import discover
 from eics.cli.export import export, report
@@ -35,7 +36,8 @@ def main() -> None:
 
 
 _COMMANDS = (
-    bench, calibrate, calibration, circuit, damage, discover, export, models, report, score, toy, track, validate,
+    bench, calibrate, calibration, circuit, compare, damage, discover, export, models, report, score, toy, track,
+    validate,
 )  # fmt: skip
 for command in _COMMANDS:
     main.add_command(command)

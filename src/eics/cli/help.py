@@ -17,15 +17,16 @@ from eics.cli.completion import completions
 GROUPS: dict[str, str] = {
     "Input": "circuit circuits prompt prompts data task tasks reference references column chat system no-sort limit "
     "shuffle add shuffle-seed answer record prompt-id rows label match generate drop-function-words matched group "
-    "dev-share ensemble top-edges share min-score signed no-prune only-kept",
+    "dev-share ensemble top-edges share min-score signed no-prune only-kept against against-prompts group "
+    "paired",
     "Interventions": "noise ablate patch patch-read steer kind strengths nodes off-circuit at vector interventions "
     "damage-seed",
     "Score": "preset alpha target residual parts metric emergence positions readout tokens linearization calibration "
-    "level terms curve laplacian details against-random allow-changed-weights",
+    "level terms curve laplacian details against-random allow-changed-weights restore",
     "How it is computed": "mode factorization seed node-probes macro-probes steps top-k memory batch-size method "
     "select edges ablation shares resamples coverage family-prompts perturbed controls all-eics seeds noisy-edge "
-    "batch repeats seconds straightforward growth keep-moments",
-    "Model": "model shape dtype device trust-remote-code",
+    "batch repeats seconds straightforward growth keep-moments one-at-a-time samples",
+    "Model": "model adapter shape dtype device trust-remote-code",
     "Output": "out to picture report resume overwrite markdown json all-scores max-edges title",
     "Display": "quiet verbose debug help version",
 }

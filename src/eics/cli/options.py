@@ -82,16 +82,17 @@ def passes(what: str = "Prompts") -> Decorator:
     )
 
 
-def model_loader(given: dict[str, Any]) -> "Callable[[str], Model]":
-    """Loads models as `passes` says; takes their values, except the batch size, out of `given`."""
+def model_loader(given: dict[str, Any]) -> "Callable[..., Model]":
+    """Loads models as `passes` says; takes their values, except the batch size, out of `given`. What it returns takes
+    a path and further options of `load_model`."""
     from eics.transformer.adapt import load_model
 
     names = ("dtype", "device", "trust_remote_code")
-    load: Callable[[str], Model] = partial(load_model, **{name: given.pop(name) for name in names if name in given})
+    load: Callable[..., Model] = partial(load_model, **{name: given.pop(name) for name in names if name in given})
 
-    def loaded(path: str) -> "Model":
+    def loaded(path: str, **more: Any) -> "Model":
         with stage(f"loading {path}"):
-            model = load(path)
+            model = load(path, **more)
         describe_model(model, path)
         return model
 

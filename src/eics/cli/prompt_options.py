@@ -20,7 +20,7 @@ _FORMATS = (
     "called file:line."
 )
 _NAMES = ("prompts", "column", "limit", "shuffle", "chat", "system")
-_FILE = click.Path(dir_okay=False, allow_dash=True)
+FILE = click.Path(dir_okay=False, allow_dash=True)
 
 texts = click.option("--prompt", "texts", multiple=True, help="Prompt text; repeatable.")
 no_sort = click.option(
@@ -31,7 +31,7 @@ no_sort = click.option(
 def prompt_files(what: str = "Prompts", name: str = "--prompts", *, required: bool = True) -> options.Decorator:
     """The files with prompts under this option name, and which of their prompts are taken, and how."""
     return options.combine(
-        click.option(name, "prompts", type=_FILE, multiple=True, required=required, help=what + _FORMATS),
+        click.option(name, "prompts", type=FILE, multiple=True, required=required, help=what + _FORMATS),
         click.option("--column", metavar="NAME", help="Column or field with the prompts.  [default: prompt]"),
         click.option("--limit", type=options.POSITIVE, metavar="N", help="Use the first N prompts."),
         click.option("--shuffle", is_flag=True, help="Take the prompts in random order, by --seed."),

@@ -92,7 +92,7 @@ function showCards() {
 
 /** The largest effects, or the prompts that the selected part moves most. */
 function movers() {
-  if (!state.node) return [el("h3", {}, "Largest effects"), BY_EFFECT.length ? bars(BY_EFFECT.slice(0, 6).map((node) => [node.node, node.effect?.[0]]), "", chooseNode) : el("p", { class: "dim" }, "There are none.")];
+  if (!state.node) return [el("h3", {}, "Largest effects"), BY_EFFECT.some((node) => node.effect?.[0]) ? bars(BY_EFFECT.filter((node) => node.effect?.[0]).slice(0, 6).map((node) => [node.node, node.effect?.[0]]), "", chooseNode) : el("p", { class: "dim" }, "There are none.")];
   const moved = DATA.prompts.filter((prompt) => !missing(effectOn(prompt, state.node))).sort((a, b) => Math.abs(effectOn(b, state.node)) - Math.abs(effectOn(a, state.node))).slice(0, 6);
   return [el("h3", {}, `Prompts that ${state.node} moves most`), moved.length ? bars(moved.map((prompt) => [prompt.id, effectOn(prompt, state.node)]), state.prompt, choosePrompt) : el("p", { class: "dim" }, "It is not among the largest effects on any prompt.")];
 }
