@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from eics.scoring.result import Score, Scores
     from eics.studies.comparison.front import compare
     from eics.studies.damage import damage
+    from eics.studies.tracing.result import Trace, Traces
+    from eics.studies.tracing.run import trace
     from eics.studies.validation.run import validate
     from eics.transformer.adapt import adapt, load_model
     from eics.transformer.interventions import Ablate, Noise, Patch, PatchRead, Steer
@@ -72,6 +74,9 @@ _NAMES = {
     "Scores": "scoring.result",
     "compare": "studies.comparison.front",
     "damage": "studies.damage",
+    "Trace": "studies.tracing.result",
+    "Traces": "studies.tracing.result",
+    "trace": "studies.tracing.run",
     "validate": "studies.validation.run",
 }
 """Where each public name lives."""
@@ -115,6 +120,8 @@ __all__ = [
     "Score",
     "Scores",
     "Steer",
+    "Trace",
+    "Traces",
     "__version__",
     "adapt",
     "calibrate",
@@ -128,6 +135,7 @@ __all__ = [
     "read_records",
     "save_calibration",
     "score",
+    "trace",
     "validate",
     "write_records",
 ]

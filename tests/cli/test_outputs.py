@@ -57,6 +57,21 @@ FILES = {
         ],
         ["new.safetensors"],
     ),
+    "trace": (
+        [
+            "trace",
+            *MODEL,
+            "--circuit",
+            "circuit.json",
+            "--prompts",
+            "prompts.jsonl",
+            "--calibration",
+            "usual.safetensors",
+            "--out",
+            "new.jsonl",
+        ],
+        ["new.jsonl"],
+    ),
     "discover": (["discover", *TASK, "--edges", "9", "--out", "new.json"], ["new.json"]),
     "faithfulness --out": ([*FAITHFUL, "--out", "new.json"], ["new.json"]),
     "faithfulness --picture": ([*FAITHFUL, "--picture", "new.png"], ["new.png"]),
@@ -133,10 +148,12 @@ def inputs(tmp_path_factory):
     lines = (data / "prompts/people.jsonl").read_text().splitlines(keepends=True)
     for name, kept in (("first", lines[200:224]), ("second", lines[224:248])):
         (folder / f"{name}.jsonl").write_text("".join(kept))
-    usual = [json.loads(line)["prompt"] for line in lines[:120]]
-    calibration = eics.calibrate(eics.load_model("people-0"), eics.Circuit(edges), usual, terms="sheaf")
-    eics.save_calibration(calibration, folder / "usual.safetensors")
     save_linear(build(5, batch=2, density=0.6), folder / "explicit.safetensors")
+    usual = [json.loads(line) for line in lines[:160]]
+    calibration = eics.calibrate(
+        eics.load_model("people-0"), eics.load_circuit(folder / "circuit.json"), usual, terms="sheaf", at="all"
+    )
+    eics.save_calibration(calibration, folder / "usual.safetensors")
     eics.write_records(eics.score(build(5, batch=2, density=0.6)), folder / "records.jsonl")
     return folder
 

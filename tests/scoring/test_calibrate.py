@@ -273,7 +273,7 @@ def test_calibrate_then_score(folder, tmp_path):
     [
         (None, "No such file"),
         ("{broken", "must be a readable file of JSON"),
-        ("[1]", "must have format 'eics-calibration', version 3. Got format None"),
+        ("[1]", "must have format 'eics-calibration', version 3 or 4. Got format None"),
         ('{"format": "eics-calibration", "version": 9}', "version 9"),
         ('{"format": "eics-calibration", "version": 1}', "must have every field"),
     ],

@@ -13,6 +13,7 @@ from eics.linalg.memory import memory_limit
 from eics.models.prompts import as_prompts
 from eics.scoring.calibration.sheaf.assign import assign
 from eics.scoring.calibration.sheaf.bases import ROWS, Coordinates
+from eics.scoring.calibration.sheaf.learned import mean_by_prompt
 from eics.scoring.calibration.sheaf.reader import Reader
 from eics.scoring.calibration.sheaf.reference import Reference
 from eics.scoring.calibration.summary import _quantiles, _robust, contamination, node_summaries, sheaf_sentences
@@ -114,7 +115,7 @@ def test_kept_rows_are_judged_again_in_bytes_that_grow_with_the_rows_alone():
     at = Coordinates(**{name: torch.rand(shape, generator=draw) for name, shape in shapes.items()})
     prompt = torch.randperm(2 * prompts, generator=draw) % prompts
     with memory_limit(8), LiveBytes() as live:
-        found = sheaf.at_coordinates(at, prompt, prompts)
+        found = mean_by_prompt(sheaf.by_row_of(at, prompt), at.counts, prompt, prompts)
     assert live.peak < 50 * (1 << 20)
     mine = prompt == 17
     by_row = sheaf.regressions.distances(Coordinates(**{name: getattr(at, name)[:, mine].double() for name in ROWS}))

@@ -35,3 +35,10 @@ def kept_calibration():
     """The same with its moments, from which more can be learned."""
     model, circuit = small()
     return eics.calibrate(model, circuit, random_prompts(120), terms="sheaf", keep_moments=True)
+
+
+@functools.cache
+def pooled_calibration(family: str = "llama", count: int = 200):
+    """What is usual for `small` at every position but the first."""
+    model, circuit = small(family)
+    return eics.calibrate(model, circuit, random_prompts(count), terms="sheaf", at="all")

@@ -19,6 +19,7 @@ from eics.cli.export import export, report
 from eics.cli.models import models
 from eics.cli.score import score
 from eics.cli.toy import toy
+from eics.cli.trace import trace
 from eics.cli.track import track
 from eics.cli.validate import validate
 
@@ -36,7 +37,7 @@ def main() -> None:
 
 
 _COMMANDS = (
-    bench, calibrate, calibration, circuit, compare, damage, discover, export, models, report, score, toy, track,
+    bench, calibrate, calibration, circuit, compare, damage, discover, export, models, report, score, toy, trace, track,
     validate,
 )  # fmt: skip
 for command in _COMMANDS:

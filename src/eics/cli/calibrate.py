@@ -42,7 +42,7 @@ _FEW = 50  # prompts; with fewer, percentiles are too coarse not to warn
     type=click.Choice(AT),
     default="answer",
     show_default=True,
-    help="Where nodes are judged: at the answer position, or at all positions, pooled.",
+    help="Where nodes are judged: at the answer position, or at all but the first, pooled, as `eics trace` needs it.",
 )
 @click.option(
     "--keep-moments", is_flag=True, help="Keep what the fit summed up: about a megabyte for each node of the circuit."

@@ -16,8 +16,8 @@ from eics.cli.completion import completions
 
 GROUPS: dict[str, str] = {
     "Input": "circuit circuits prompt prompts data task tasks reference references column chat system no-sort limit "
-    "shuffle add shuffle-seed answer record prompt-id rows label match generate drop-function-words matched group "
-    "dev-share ensemble top-edges share min-score signed no-prune only-kept against against-prompts group "
+    "shuffle add shuffle-seed answer record prompt-id rows label match generate temperature drop-function-words "
+    "matched group dev-share ensemble top-edges share min-score signed no-prune only-kept against against-prompts "
     "paired",
     "Interventions": "noise ablate patch patch-read steer kind strengths nodes off-circuit at vector interventions "
     "damage-seed",

@@ -41,7 +41,7 @@ class WeightCache:
         if cached is not None and cached[0] == version:
             matrix = cached[2]
         else:
-            with filling_cache():
+            with torch.inference_mode(False), filling_cache():  # others will use it, with gradients perhaps
                 matrix = make()
                 if self.watch is not None:
                     self.watch.depend_on(weights)

@@ -58,7 +58,7 @@ from eics.scoring.expected_details import expected_of
 from eics.scoring.job import ExtraDiagnostics, Job, TokenizedPrompt
 from eics.scoring.nonfinite import zero_nonfinite_rows
 from eics.scoring.options import Options
-from eics.scoring.out_of_memory import score_halving
+from eics.scoring.out_of_memory import halving
 from eics.scoring.result import Scores, with_provenance
 from eics.scoring.sheaf import sheaf_terms
 from eics.transformer.forward import ForwardState, run
@@ -127,7 +127,7 @@ def score_prompts(
     score_batch, release = partial(_score_batch, job), graph_cache(model).forget
 
     def scored(batch: Sequence[Prompt]) -> list[Scores]:
-        rows = list(score_halving(score_batch, batch, release=release, failed=job.failures))
+        rows = list(halving(score_batch, batch, release=release, failed=job.failures))
         return list(compared(rows, others, partial(_score_other, job, batch, batch_size))) if others else rows
 
     yield from in_input_order(zip(indices, map(scored, batches), strict=True))
@@ -217,6 +217,8 @@ def check(job: Job, prompts: Sequence[Prompt]) -> tuple[list[TokenizedPrompt], d
 def _checked_tokens(job: Job, prompt: Prompt) -> list[int]:
     tokens = tokenize(job.model, prompt)
     check_answer(job.answer, len(tokens))
+    if job.judge is not None and any(options.residual == "calibrated" for options in job.configurations):
+        job.judge.check_length(len(tokens), job.answer)
     for intervention in job.interventions_on(prompt):
         intervention.check_length(len(tokens))
     return tokens

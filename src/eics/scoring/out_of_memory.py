@@ -2,28 +2,30 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from eics.models.out_of_memory import is_out_of_memory
 from eics.models.prompts import Prompt
-from eics.scoring.result import Scores
+
+Result = TypeVar("Result")
 
 REASON = "out of memory, even alone: lower --memory, restrict positions or shorten the prompt"
 
 
-def score_halving(
-    score: Callable[[Sequence[Prompt]], list[Scores]],
+def halving(
+    work: Callable[[Sequence[Prompt]], list[Result]],
     prompts: Sequence[Prompt],
     *,
-    release: Callable[[], bool],
-    failed: Callable[[Prompt, str], Scores],
-) -> list[Scores]:
-    """Scores a batch; when memory runs out, its two halves, down to single prompts, which then fail.
+    failed: Callable[[Prompt, str], Result],
+    release: Callable[[], bool] = lambda: False,
+) -> list[Result]:
+    """Does the work on a batch; when memory runs out, its two halves, down to single prompts, which then fail.
 
     Before it halves anything it tries again with the memory that `release` gave back, if it gave any back. A warning
     names the largest batch size that fitted, if it is not the one that was asked for.
     """
     fitted: list[int] = []
-    scores = _halving(score, prompts, release=release, failed=failed, fitted=fitted)
+    results = _halving(work, prompts, release=release, failed=failed, fitted=fitted)
     if fitted and max(fitted) < len(prompts):
         warnings.warn(
             f"A batch of {len(prompts)} prompts ran out of memory and was cut; {max(fitted)} fit: batch size "
@@ -31,32 +33,30 @@ def score_halving(
             RuntimeWarning,
             stacklevel=3,
         )
-    return scores
+    return results
 
 
 def _halving(
-    score: Callable[[Sequence[Prompt]], list[Scores]],
+    work: Callable[[Sequence[Prompt]], list[Result]],
     prompts: Sequence[Prompt],
     *,
     release: Callable[[], bool],
-    failed: Callable[[Prompt, str], Scores],
+    failed: Callable[[Prompt, str], Result],
     fitted: list[int],
-) -> list[Scores]:
+) -> list[Result]:
     try:
-        scores = score(prompts)
+        results = work(prompts)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
     else:
         fitted.append(len(prompts))
-        return scores
+        return results
     # Only here is the traceback gone, which holds tensors.
     if release():
-        return _halving(score, prompts, release=release, failed=failed, fitted=fitted)
+        return _halving(work, prompts, release=release, failed=failed, fitted=fitted)
     if len(prompts) == 1:
         return [failed(prompts[0], REASON)]
     middle = len(prompts) // 2
     halves = (prompts[:middle], prompts[middle:])
-    return [
-        scores for half in halves for scores in _halving(score, half, release=release, failed=failed, fitted=fitted)
-    ]
+    return [result for half in halves for result in _halving(work, half, release=release, failed=failed, fitted=fitted)]

@@ -10,6 +10,7 @@ it ends.
 | `damage` | `settings.json` | `damage.jsonl`, `undamaged.jsonl` |
 | `track` | `settings.json` | `rows.jsonl` |
 | `validate` | `settings.json` | `answers.jsonl`, `measured.jsonl`, in the end `scores.parquet` |
+| `trace` | the first line of its file | the lines after it (`tracing/trace_file.py`) |
 | `score` | in every record | the file of records itself, or its journal (`scoring/record_file.py`) |
 """
 

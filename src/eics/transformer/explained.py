@@ -9,6 +9,7 @@ position this costs a small part of a forward pass:
 A head that is a parent enters the sum over s as its z, e numbers a position, and is written out afterwards.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,9 +20,9 @@ from eics.circuits.graph import HELD_PORTS, Circuit, Kind, Node
 from eics.circuits.names import heads_by_layer
 from eics.linalg.blocks import project
 from eics.linalg.host_device import keep_alive, to_device
-from eics.transformer.answer_pattern import answer_pattern
 from eics.transformer.attention import AttentionState, by_head, pick, place_index
 from eics.transformer.linearize import Linearizer, TransformerRun
+from eics.transformer.pattern_rows import answer_pattern
 
 AT = ("answer", "all")
 """Where nodes are judged: at the answer position, or at every position."""
@@ -91,7 +92,7 @@ class _AtAnswer:
         if not nodes:
             return {}
         sources = [name for name in self.circuit.order if name != Kind.LOGITS]
-        present = [[float(_edges(self.circuit, u, v)) for u in sources] for v in nodes]
+        present = edges_between(self.circuit, sources, nodes)
         stacked = torch.stack([writes[name].squeeze(1) for name in sources])  # (sources, B, d)
         chosen = to_device(present, stacked.device, stacked.dtype)
         sums = (chosen @ stacked.flatten(1)).view(len(nodes), *stacked.shape[1:])
@@ -130,7 +131,7 @@ class _AtAnswer:
         """`sum_s rows_s sum_u a_u(s)` over the parents u of each head, (heads, B, d), for rows (heads, B, T)."""
         total = rows.new_zeros(*rows.shape[:2], self.here.spec.width)
         for sources, part, weight in self._sources():
-            entered = [[float(_edges(self.circuit, u, v)) for u in sources] for v in names]
+            entered = edges_between(self.circuit, sources, names)
             targets = [place for place, row in enumerate(entered) if any(row)]
             if not targets:
                 continue
@@ -171,7 +172,8 @@ class _AtAnswer:
         return attention.write(z) + (constant if attention.post is None else constant * attention.post)
 
 
-def _edges(circuit: Circuit, source: str, target: str) -> int:
-    """How many edges carry the source into the target while attention patterns are held: a head may be entered both
+def edges_between(circuit: Circuit, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
+    """How many edges carry each source into each target while attention patterns are held: a head may be entered both
     plainly and through `<v>`."""
-    return sum(edge.source == source and edge.port not in HELD_PORTS for edge in circuit.parents[target])
+    carrying = Counter((e.source, e.target) for e in circuit.edges if e.port not in HELD_PORTS)
+    return [[float(carrying[u, v]) for u in sources] for v in targets]

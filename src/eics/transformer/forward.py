@@ -7,7 +7,7 @@ Interventions (`interventions/`) act in between: after the user's hooks, before 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ class ForwardState:
         input: residual stream before layer 0, (B, T, d).
         attention_reads, mlp_reads: by layer, what heads and MLP read.
         z: by layer, the heads' outputs side by side, (B, T, H*e). summed: what the output projection made of them.
-        mlp_writes: by layer.
+        mlp_writes: by layer. mlp_hidden: what its activation takes, where that was recorded.
         rotations: by layer, cos and sin.
         final_read, final: before and after the final norm. logits: at each prompt's answer position, (B, V), if wanted.
         likeliest: the likeliest next tokens there and their probabilities, (B, k) each, if wanted.
@@ -51,6 +51,7 @@ class ForwardState:
     z: dict[int, Tensor] = field(default_factory=dict)
     summed: dict[int, Tensor] = field(default_factory=dict)
     mlp_writes: dict[int, Tensor] = field(default_factory=dict)
+    mlp_hidden: dict[int, Tensor] = field(default_factory=dict)
     rotations: dict[int, Rotation] = field(default_factory=dict)
     final_read: Tensor | None = None
     final: Tensor | None = None
@@ -83,28 +84,34 @@ class ForwardState:
     def at_answer(self) -> "ForwardState":
         """The same pass seen at each prompt's answer position alone: prompts of one token, without rotations."""
         rows = torch.arange(len(self.answer), device=self.answer.device)
+        seen = self._seen(lambda tensor: tensor[rows, self.answer].unsqueeze(1), {})
+        return replace(
+            seen, lengths=torch.ones_like(self.lengths), answer=torch.zeros_like(self.answer), longest=1, padded=False
+        )
 
-        def pick(tensor: Tensor) -> Tensor:
-            return tensor[rows, self.answer].unsqueeze(1)
+    def stretch(self, start: int, stop: int) -> "ForwardState":
+        """The same pass seen at the positions from `start` to before `stop`, padding included; `answer` may lie outside
+        of them."""
+        stop = min(stop, self.longest)
+        rotations = {i: (cos[:, start:stop], sin[:, start:stop]) for i, (cos, sin) in self.rotations.items()}
+        seen = self._seen(lambda tensor: tensor[:, start:stop], rotations)
+        lengths = (self.lengths - start).clamp(min=0, max=stop - start)
+        return replace(seen, lengths=lengths, answer=self.answer - start, longest=stop - start, padded=self.padded)
 
-        stores = (self.attention_reads, self.mlp_reads, self.z, self.summed, self.mlp_writes)
-        reads, mlp_reads, z, summed, mlp_writes = ({i: pick(t) for i, t in store.items()} for store in stores)
+    def _seen(self, pick: Callable[[Tensor], Tensor], rotations: dict[int, Rotation]) -> "ForwardState":
+        """The pass at the positions that `pick` takes of a tensor (B, T, ...)."""
+        stores = ("attention_reads", "mlp_reads", "mlp_hidden", "z", "summed", "mlp_writes")
+        picked: dict[str, Any] = {name: {i: pick(t) for i, t in getattr(self, name).items()} for name in stores}
+        for name in ("input", "final_read", "final"):
+            tensor = getattr(self, name)
+            picked[name] = None if tensor is None else pick(tensor)
         heads = {layer: {h: pick(change) for h, change in own.items()} for layer, own in self.applied.heads.items()}
-        return ForwardState(
-            self.model,
-            torch.ones_like(self.lengths),
-            torch.zeros_like(self.answer),
-            longest=1,
-            padded=False,
-            input=None if self.input is None else pick(self.input),
-            attention_reads=reads,
-            mlp_reads=mlp_reads,
-            z=z,
-            summed=summed,
-            mlp_writes=mlp_writes,
-            final_read=None if self.final_read is None else pick(self.final_read),
-            final=None if self.final is None else pick(self.final),
-            logits=self.logits,
+        return replace(
+            self,
+            **picked,
+            rotations=rotations,
+            likeliest=None,
+            forward_passes=0,
             applied=Applied(heads, self.applied.records),
         )
 
@@ -138,7 +145,7 @@ def run(
     `nodes` are further nodes to record. `interventions`, a list for each prompt, change what nodes write or read. A
     `tape` can then give gradients of the logits. The model's weights are those of this moment (`Model.refresh`).
     """
-    _read_weights(model)
+    read_weights(model)
     sizes = [len(tokens) for tokens in prompts]
     lengths, longest = to_device(sizes, model.device), max(sizes)
     ids = to_device([[*tokens, *[0] * (longest - len(tokens))] for tokens in prompts], model.device)
@@ -155,9 +162,9 @@ def run(
     with (
         _injected(model, embeddings),
         damaging,
-        _watch(state, names, logits),
+        recording(state, names, logits),
         unembedding,
-        _evaluating(model.module),
+        evaluating(model.module),
         torch.no_grad() if tape is None else tape.recording(),
     ):
         output = model.module(input_ids=ids, attention_mask=attention_mask, use_cache=False, logits_to_keep=keep)
@@ -170,7 +177,7 @@ def run(
     return state
 
 
-def _read_weights(model: Model) -> None:
+def read_weights(model: Model) -> None:
     """Reads weights that have changed; where a module was replaced, the adapter has to prove itself again."""
     model.refresh()
     if model.unproven is not None:
@@ -199,7 +206,7 @@ def _injected(model: Model, embeddings: Tensor | None) -> Iterator[None]:
 
 
 @contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
+def evaluating(module: nn.Module) -> Iterator[None]:
     """Switches dropout off for the pass."""
     training = module.training
     module.eval()
@@ -210,7 +217,7 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _watch(state: ForwardState, names: Sequence[str] | None, logits: bool) -> Iterator[None]:
+def recording(state: ForwardState, names: Sequence[str] | None, logits: bool) -> Iterator[None]:
     """Registers recording hooks after all others, and removes them whatever happens."""
     handles: list[Any] = []
     try:

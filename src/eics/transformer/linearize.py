@@ -117,7 +117,8 @@ class Linearizer:
             return HeadMap(self.attention(node.layer), (self._index(node),), port)
         if node.kind is Kind.MLP:
             assert node.layer is not None
-            return MLPMap(self.spec.blocks[node.layer].mlp, self.read(node), self.frozen)
+            hidden = self.state.mlp_hidden.get(node.layer)
+            return MLPMap(self.spec.blocks[node.layer].mlp, self.read(node), self.frozen, hidden)
         return self.readout_map()
 
     def readout_map(self) -> ReadoutMap:

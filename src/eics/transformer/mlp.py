@@ -32,7 +32,8 @@ class MLPMap(LinearOperator):
     caches_blocks = False
     _cached_blocks: Tensor
 
-    def __init__(self, spec: MLP, read: Tensor, frozen: bool) -> None:
+    def __init__(self, spec: MLP, read: Tensor, frozen: bool, hidden: Tensor | None = None) -> None:
+        """`hidden` is what the activation took (of a gated MLP, the gate), if a pass has recorded it."""
         self.spec, self.read, self.frozen = spec, read, frozen
         batch, length, width = read.shape
         self.batch, self.rows, self.cols = batch, length * width, length * width
@@ -41,10 +42,13 @@ class MLPMap(LinearOperator):
         self.norm = NormMap.at(spec.norm, read, frozen)
         self.w_in, self.w_out = spec.w_in.to(self.dtype), spec.w_out.to(self.dtype)
         self.w_gate = None if spec.w_gate is None else spec.w_gate.to(self.dtype)
-        self.up = (
-            None if self.w_gate is not None and frozen else self._up
-        )  # nothing more is needed if the gate is frozen
-        self.gate = None if self.w_gate is None else _affine(self.norm.value, self.w_gate, spec.b_gate)
+        self.up: Tensor | None
+        self.gate: Tensor | None
+        if self.w_gate is None:
+            self.up, self.gate = self._up if hidden is None else hidden, None
+        else:
+            self.up = None if frozen else self._up  # nothing more is needed if the gate is frozen
+            self.gate = _affine(self.norm.value, self.w_gate, spec.b_gate) if hidden is None else hidden
         if self.gate is None:
             assert self.up is not None
             self.by_up, self.by_gate = self._ratio(self.up), None
@@ -104,13 +108,17 @@ class MLPMap(LinearOperator):
         if self.caches_blocks:
             rows = self.norm.core(to_rows(x, self.read.shape[2])).transpose(1, 2)  # (B, T, k, d)
             return to_block((rows @ self._cached_blocks.mT).transpose(1, 2))
-        normed = self.norm.mv(to_rows(x, self.read.shape[2]))
+        return to_block(self.image(to_rows(x, self.read.shape[2])))
+
+    def image(self, rows: Tensor) -> Tensor:
+        """`mv` of vectors as rows, (B, k, T, d), from the weights."""
+        normed = self.norm.mv(rows)
         hidden = mix_rounded(normed, self.w_in.mT, self.spec.w_in.mT) * self.by_up.unsqueeze(1)
         if self.w_gate is not None and self.spec.w_gate is not None and self.by_gate is not None:
             gated = mix_rounded(normed, self.w_gate.mT, self.spec.w_gate.mT)
             hidden = torch.addcmul(hidden, gated, self.by_gate.unsqueeze(1))
         out = mix_rounded(hidden, self.w_out.mT, self.spec.w_out.mT)
-        return to_block(out if self.post is None else self.post.mv(out))
+        return out if self.post is None else self.post.mv(out)
 
     def rmv(self, y: Tensor) -> Tensor:
         back = to_rows(y, self.read.shape[2])

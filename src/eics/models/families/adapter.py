@@ -26,6 +26,7 @@ class Modules:
         attention, mlp: the two halves of a layer.
         out_proj: the attention's output projection.
         attention_post_norm, mlp_post_norm: norms applied to an output before it joins the residual stream, or None.
+        mlp_activation: the MLP's activation; it need not be a module, or there.
     """
 
     layers: str = "model.layers"
@@ -37,6 +38,7 @@ class Modules:
     mlp: str = "mlp"
     attention_post_norm: str | None = None
     mlp_post_norm: str | None = None
+    mlp_activation: str = "mlp.act_fn"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Sites:
         out_proj: its input is the heads' z, side by side; its output is the sum of what they write.
         mlp_write: its output is what the MLP adds to the residual stream.
         attention_post_norm: the norm applied to the heads' sum before it is added, or None.
+        mlp_activation: its input is what the MLP activates (of a gated one, the gate); None if that cannot be seen.
     """
 
     attention_norm: nn.Module
@@ -57,6 +60,7 @@ class Sites:
     mlp_norm: nn.Module
     mlp_write: nn.Module
     attention_post_norm: nn.Module | None = None
+    mlp_activation: nn.Module | None = None
 
 
 class Adapter:
@@ -116,6 +120,7 @@ class Adapter:
             **{name: attrgetter(getattr(names, name))(layer) for name in same},
             mlp_write=attrgetter(names.mlp_post_norm or names.mlp)(layer),
             attention_post_norm=attrgetter(post_norm)(layer) if post_norm else None,
+            mlp_activation=_module_at(layer, names.mlp_activation),
         )
 
     def transformer(self, model: Any) -> Transformer:
@@ -163,6 +168,13 @@ class Adapter:
 
     def _post_norm_at(self, layer: Any, name: str | None) -> Norm | None:
         return self.norm(attrgetter(name)(layer)) if name else None
+
+
+def _module_at(layer: Any, name: str) -> nn.Module | None:
+    """The module of this dotted name, if there is one."""
+    for part in name.split("."):
+        layer = getattr(layer, part, None)
+    return layer if isinstance(layer, nn.Module) else None
 
 
 def _detached(spec: Any) -> Any:

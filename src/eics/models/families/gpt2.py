@@ -19,6 +19,7 @@ class GPT2(Adapter):
         attention="attn",
         out_proj="attn.c_proj",
         mlp_norm="ln_2",
+        mlp_activation="mlp.act",
     )
     norm = staticmethod(layer_norm)
     linear = staticmethod(conv1d)

@@ -17,6 +17,7 @@ class GPTNeoX(Adapter):
         final_norm="gpt_neox.final_layer_norm",
         attention="attention",
         out_proj="attention.dense",
+        mlp_activation="mlp.act",
     )
     norm = staticmethod(layer_norm)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from eics.models.families.adapter import Adapter
+from eics.models.families.adapter import Adapter, Modules
 from eics.models.families.weights import gated_mlp, linear, stacked_heads
 
 
@@ -12,6 +12,7 @@ class Phi3(Adapter):
     """Phi-3: Llama with fused projections and partial rotary embeddings."""
 
     model_types = ("phi3",)
+    modules = Modules(mlp_activation="mlp.activation_fn")
 
     def projections(self, attention: Any, heads: int, groups: int) -> dict[str, Tensor | None]:
         return stacked_heads(linear(attention.qkv_proj), heads, groups)

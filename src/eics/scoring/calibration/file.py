@@ -26,7 +26,9 @@ from eics.transformer.means import Means
 
 FORMAT = "eics-calibration"
 VERSION = 3
-READABLE = (1, 2, 3)
+WITH_POSITIONS = 4
+"""Of files that keep what tracing compares positions with."""
+READABLE = (1, 2, 3, 4)
 SUFFIXES = (".safetensors", ".json")
 
 
@@ -44,8 +46,9 @@ def save_calibration(calibration: Calibration, path: str | Path) -> None:
     check_calibration_path(path, learned=calibration.learned is not None)
     fields = {name: getattr(calibration, name) for name in _FIELDS}
     chosen = None if calibration.chosen is None else asdict(calibration.chosen)
-    document = {"format": FORMAT, "version": VERSION, **fields, "chosen": chosen}
     means, learned = calibration.means, calibration.learned
+    version = VERSION if learned is None or learned.positions is None else WITH_POSITIONS
+    document = {"format": FORMAT, "version": version, **fields, "chosen": chosen}
     if path.suffix == ".json":
         assert means is not None  # only a learned sheaf can be without them
         lists = {
@@ -134,8 +137,8 @@ def _check_format(document: Any) -> None:
     format, version = header.get("format"), header.get("version")
     if format != FORMAT or version not in READABLE:
         raise OptionError(
-            f"must have format {FORMAT!r}, version {VERSION}. Got format {format!r}, version {version!r}: "
-            "make it with `eics calibrate`."
+            f"must have format {FORMAT!r}, version {VERSION} or {WITH_POSITIONS}. Got format {format!r}, version "
+            f"{version!r}: make it with `eics calibrate`."
         )
 
 

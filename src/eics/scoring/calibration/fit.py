@@ -45,7 +45,8 @@ def calibrate(
             `alpha="auto"` is chosen on these prompts; a number is kept.
         group: for each prompt what it belongs to (its subject, its template, ...): prompts of a group never stand on
             both sides of a split. Without it, equal token lists are a group.
-        at: where nodes are judged: at the `answer` position, or at `all` positions, pooled.
+        at: where nodes are judged: at the `answer` position, or at `all` positions but the first, pooled; tracing
+            (`eics.trace`) needs the latter.
         keep_moments: keep what the fit summed up, so that more prompts can be added.
         add_to: a calibration that kept its moments, to go on from; its options and seed are taken.
         tick: called with the number of prompts finished since the last call.

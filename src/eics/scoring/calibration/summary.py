@@ -80,7 +80,7 @@ def sheaf_sentences(learned: Learned) -> Iterator[str]:
     sheaf, count = learned.sheaf, len(learned.ids)
     judged = len(sheaf.layout.judged) - len(sheaf.reasons)
     shortest, longest = learned.breadth.lengths
-    where = "the answer position" if sheaf.at == "answer" else "every position"
+    where = {"answer": "the answer position", "all": f"every position{' but the first' * sheaf.first}"}[sheaf.at]
     yield (
         f"{learned.fitted} prompts taught the sheaf, {count} say what is usual; prompts of {shortest} to {longest} "
         "tokens."

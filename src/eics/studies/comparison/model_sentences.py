@@ -66,8 +66,8 @@ def _too_large(found: "ModelComparison", scored: "list[PromptChange]") -> Iterat
     added = sum(prompt.added or 0.0 for prompt in scored) / len(scored)
     if not _MOST >= added / found.total.value >= 1 / _MOST:
         yield (
-            f"By their gradients all parts add up to {number(added)}, not {number(found.total.value)}: the change is too "
-            "large for these estimates. --restore measures effects truly."
+            f"By their gradients all parts add up to {number(added)}, not {number(found.total.value)}: the change is "
+            "too large for these estimates. --restore measures effects truly."
         )
 
 

@@ -9,5 +9,6 @@ ridge      the learned restriction map, and the covariance of its cross-fitted r
 learned    `D_v^2` and `u_v`: how unusual a write is, and how unusual what the node was given
 expected   what a node was expected to write, and which parents carried it away from that
 reference  the calibration part: z, conformal p-values, suspects, C_ref
+positions  the same position by position: z at a token, and the alarm of a whole text
 fit        the conductor: a reference set in, a `LearnedSheaf` out
 """

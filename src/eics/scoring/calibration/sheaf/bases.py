@@ -5,7 +5,8 @@ centred rms and reduced to `OF_EACH` components, all of them together to `REGRES
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -82,10 +83,15 @@ class Bases:
             torch.tensor(layout.places),
         )
 
-    @property
+    @cached_property
     def own_write(self) -> Tensor:
         """P_v of the judged nodes, (judged, OUTPUTS, d): zeros past the components that are predicted."""
-        return self.write[self.places] * _kept(self.outputs, self.write.shape[1])
+        return self.write[self.places] * _kept(self.outputs, self.write.shape[1]).to(self.write.dtype)
+
+    @property
+    def single(self) -> "Bases":
+        """The same with directions in float32, to which they were rounded: half as much to read for each token."""
+        return replace(self, write=self.write.float(), explained=self.explained.float(), context=self.context.float())
 
     def to(self, device: torch.device) -> "Bases":
         """The bases on another device."""
@@ -147,23 +153,28 @@ def coordinates(bases: Bases, samples: Samples) -> Coordinates:
     centred = writes - bases.write_mean.unsqueeze(1)
     own = centred[places]
     masked = bases.own_write
-    outputs = own @ masked.mT
+    outputs = _through(own, masked.mT)
     given = samples.explained.double() - bases.explained_mean.unsqueeze(1)
-    by_explained = given @ bases.explained.mT
+    by_explained = _through(given, bases.explained.mT)
     reduced = _reduced(centred, bases.write, bases.unit).flatten(1)
-    by_context = reduced @ bases.context.mT  # (judged, R, REGRESSORS)
+    by_context = _through(reduced, bases.context.mT)  # (judged, R, REGRESSORS)
     deviation, explained_deviation = own.square().sum(dim=2), given.square().sum(dim=2)
     return Coordinates(
         outputs,
         torch.cat([by_explained, by_context], dim=2),
         # not as a difference of squared norms, which would leave rounding errors in place of zeros
-        (own - outputs @ masked).square().sum(dim=2),
-        (given - by_explained @ bases.explained).square().sum(dim=2),
+        (own - _through(outputs, masked)).square().sum(dim=2),
+        (given - _through(by_explained, bases.explained)).square().sum(dim=2),
         writes[places].square().sum(dim=2),
         deviation,
         explained_deviation,
         samples.counts.double(),
     )
+
+
+def _through(rows: Tensor, matrix: Tensor) -> Tensor:
+    """Rows in float64 through a matrix, in the precision of the matrix."""
+    return (rows.to(matrix.dtype) @ matrix).double()
 
 
 def _rows_by_node(samples: Samples, layout: Layout) -> list[Tensor]:
@@ -193,7 +204,7 @@ def _principal(rows: Tensor, size: int, noise: float, most: int | None = None) -
 
 def _reduced(centred: Tensor, directions: Tensor, unit: Tensor) -> Tensor:
     """Each node's first components in units of its centred rms, (R, nodes, OF_EACH)."""
-    components = centred @ directions[:, :OF_EACH].mT
+    components = _through(centred, directions[:, :OF_EACH].mT)
     return (components * unit[:, None, None]).transpose(0, 1)
 
 

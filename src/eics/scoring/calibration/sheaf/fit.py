@@ -7,7 +7,8 @@
 
 Each prompt goes through the model once; if every position is judged, the basis prompts go twice, because all their
 positions would not fit in memory. Given the same activations, moments do not depend on the order of the prompts. What
-grows with the reference set is one `Item` for each prompt and three numbers for each node and calibration prompt.
+grows with the reference set is one `Item` for each prompt and three numbers for each node and calibration prompt; if
+every position is judged, seven.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,7 +29,7 @@ from eics.scoring.calibration.sheaf.judge import Learned
 from eics.scoring.calibration.sheaf.learned import ROUNDING, LearnedSheaf, Regressions
 from eics.scoring.calibration.sheaf.moments import Moments, MomentSums
 from eics.scoring.calibration.sheaf.reader import Item, Reader, Tick
-from eics.scoring.calibration.sheaf.samples import Layout, Samples
+from eics.scoring.calibration.sheaf.samples import FIRST, Layout, Samples
 from eics.scoring.calibration.sheaf.usual import read_usual, usual_again
 from eics.scoring.options import Options
 
@@ -53,7 +54,7 @@ def learn(
     tick = _pass_over(reader, prompts, items)
     basis, batches = _basis(reader, fitting, tick)
     dtype = reader.model.transformer.unembed.dtype
-    rows = 1 if reader.at == "answer" else min(len(item.tokens) for item in fitting)
+    rows = 1 if reader.at == "answer" else min(len(item.tokens) for item in fitting) - FIRST
     bases = rounded(Bases.of(basis, reader.layout, rows * len(fitting), ROUNDING[dtype]))
     moments = _moments(bases, reader, batches)
     del basis, batches
@@ -63,7 +64,9 @@ def learn(
     ran = reader.survivors(items)
     check_enough(ran, len(prompts), reader)
     kept = usual.kept(moments) if keep_moments else None
-    return Learned(sheaf, usual.reference(sheaf), usual.ids, int(moments.prompts), _breadth(ran), kept)
+    return Learned(
+        sheaf, usual.reference(sheaf), usual.ids, int(moments.prompts), _breadth(ran), usual.by_position(), kept
+    )
 
 
 def learn_more(
@@ -79,6 +82,11 @@ def learn_more(
         raise OptionError("A calibration must have kept its moments before prompts can be added: use --keep-moments.")
     if reader.layout != sheaf.layout or reader.at != sheaf.at:
         raise OptionError("Prompts can be added to a calibration of the same circuit and positions only.")
+    if sheaf.at == "all" and learned.positions is None:
+        raise OptionError(
+            "Prompts can be added to a calibration of all positions only if it sets the first token apart. This one, "
+            "of an older version, does not: calibrate again on all prompts."
+        )
     items = reader.items(prompts, groups, seed)
     fitting, calibrating = _parts(items)
     tick = _pass_over(reader, prompts, items)
@@ -87,7 +95,15 @@ def learn_more(
     added = read_usual(reader, sheaf, calibrating, tick, keep=True)
     usual = usual_again(sheaf, learned, kept).and_then(added)
     breadth = _breadth(reader.survivors(items), learned.breadth)
-    return Learned(sheaf, usual.reference(sheaf), usual.ids, int(moments.prompts), breadth, usual.kept(moments))
+    return Learned(
+        sheaf,
+        usual.reference(sheaf),
+        usual.ids,
+        int(moments.prompts),
+        breadth,
+        usual.by_position(),
+        usual.kept(moments),
+    )
 
 
 def check_enough(items: Sequence[Item], given: int, reader: Reader) -> None:

@@ -11,8 +11,9 @@ from eics.scoring.calibration.sheaf.bases import Coordinates
 from eics.scoring.calibration.sheaf.breadth import Breadth
 from eics.scoring.calibration.sheaf.learned import LearnedSheaf
 from eics.scoring.calibration.sheaf.moments import Moments
+from eics.scoring.calibration.sheaf.positions import Positions
 from eics.scoring.calibration.sheaf.reference import Judgement, Reference
-from eics.scoring.calibration.sheaf.samples import sample
+from eics.scoring.calibration.sheaf.samples import check_second_token, sample
 from eics.scoring.sheaf import SheafTerm
 from eics.transformer.linearize import TransformerRun
 
@@ -37,6 +38,7 @@ class Learned:
         ids: of the calibration prompts, in the reference's order.
         fitted: how many prompts fitted.
         breadth: how long its prompts are, and what they end in.
+        positions: the calibration part position by position, if all positions are judged; None in older files.
         kept: what the fit kept, if asked for.
     """
 
@@ -45,6 +47,7 @@ class Learned:
     ids: tuple[str | int, ...]
     fitted: int
     breadth: Breadth
+    positions: Positions | None = None
     kept: Kept | None = None
 
     @property
@@ -108,12 +111,16 @@ class Judge:
             least, count = self.reference.least_level, len(self.reference)
             raise OptionError.of("level", f"at least {least:g} with {count} calibration prompts", level)
 
+    def check_length(self, length: int, answer: int | None) -> None:
+        """Refuses a prompt that has nothing to judge."""
+        check_second_token(self.sheaf.at, length, answer, self.sheaf.first)
+
     def judge(self, run: TransformerRun, level: float) -> Judged:
         """The nodes of a pass."""
         device = run.state.model.device
         if self.sheaf.bases.unit.device != device:
             self.sheaf, self.reference = self.sheaf.to(device), self.reference.to(device)
-        samples = sample(run, self.sheaf.layout, self.sheaf.at)
+        samples = sample(run, self.sheaf.layout, self.sheaf.at, self.sheaf.first)
         distances = self.sheaf.by_prompt(samples, len(run.state.lengths))
         judgement = self.reference.judge(distances, level)
         return Judged(judgement, self.sheaf.layout.judged, self.r2, self.reasons, self.lengths, len(self.reference))

@@ -9,7 +9,7 @@ and prompts of a form that the reference never saw.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from eics.linalg.memory import chunk_width
 from eics.scoring.calibration.sheaf.bases import REGRESSORS, Bases, Coordinates, coordinates
 from eics.scoring.calibration.sheaf.moments import Moments
 from eics.scoring.calibration.sheaf.ridge import fit_ridge
-from eics.scoring.calibration.sheaf.samples import Layout, Samples
+from eics.scoring.calibration.sheaf.samples import FIRST, Layout, Samples
 
 OUTSIDE = 0.03  # weight of a write's energy outside its principal directions
 EXPLAINED_OUTSIDE = 0.1  # weight of the same for what is explained
@@ -154,6 +154,7 @@ class LearnedSheaf:
         at: where they are judged, `answer` or `all`.
         bases, regressions: what was learned.
         dtype: of the weights that it was learned from.
+        first: the first position that is judged if all are; 0 in files that did not set the first token apart.
     """
 
     layout: Layout
@@ -161,30 +162,34 @@ class LearnedSheaf:
     bases: Bases
     regressions: Regressions
     dtype: torch.dtype
+    first: int = FIRST
 
     def to(self, device: torch.device) -> "LearnedSheaf":
         """The sheaf on another device."""
         bases, regressions = self.bases.to(device), self.regressions.to(device)
-        return LearnedSheaf(self.layout, self.at, bases, regressions, self.dtype)
+        return replace(self, bases=bases, regressions=regressions)
 
     def coordinates(self, samples: Samples) -> Coordinates:
         """Samples in the sheaf's bases."""
         return Coordinates.cat([coordinates(self.bases, samples.rows(rows)) for rows in self._chunks(samples.prompt)])
 
-    def by_prompt(self, samples: Samples, prompts: int) -> Distances:
-        """Distances of each node and prompt, (judged, prompts): means over the positions at which it is judged."""
+    def by_row(self, samples: Samples) -> Distances:
+        """Distances of each node and row, (judged, R)."""
         chunks = self._chunks(samples.prompt)
-        by_row = Distances.cat(
+        return Distances.cat(
             [self.regressions.distances(coordinates(self.bases, samples.rows(rows))) for rows in chunks]
         )
+
+    def by_row_of(self, at: Coordinates, prompt: Tensor) -> Distances:
+        """The same from coordinates whose rows belong to these prompts, (R,)."""
+        return Distances.cat([self.regressions.distances(at.rows(rows)) for rows in self._chunks(prompt)])
+
+    def by_prompt(self, samples: Samples, prompts: int) -> Distances:
+        """Distances of each node and prompt, (judged, prompts): means over the positions at which it is judged."""
+        by_row = self.by_row(samples)
         if self.at == "answer":  # a row is a prompt
             return by_row
-        return _by_prompt(by_row, samples.counts.double(), samples.prompt, prompts)
-
-    def at_coordinates(self, at: Coordinates, prompt: Tensor, prompts: int) -> Distances:
-        """The same from coordinates whose rows belong to these prompts, (R,)."""
-        by_row = [self.regressions.distances(at.rows(rows)) for rows in self._chunks(prompt)]
-        return _by_prompt(Distances.cat(by_row), at.counts.double(), prompt, prompts)
+        return mean_by_prompt(by_row, samples.counts, samples.prompt, prompts)
 
     def _chunks(self, prompt: Tensor) -> list[slice]:
         """The rows in chunks within the memory bound; no row is one chunk."""
@@ -209,8 +214,9 @@ class LearnedSheaf:
         return reasons
 
 
-def _by_prompt(distances: Distances, counts: Tensor, prompt: Tensor, prompts: int) -> Distances:
+def mean_by_prompt(distances: Distances, counts: Tensor, prompt: Tensor, prompts: int) -> Distances:
     """Means over the rows of each prompt that count, (judged, prompts), from those of rows, (judged, R)."""
+    counts = counts.double()
 
     def summed(values: Tensor) -> Tensor:
         if values.device.type == "cpu":

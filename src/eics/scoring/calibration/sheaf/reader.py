@@ -14,7 +14,7 @@ from eics.models.base import Model
 from eics.models.prompts import Prompt, tokenize
 from eics.scoring.batching import batches_by_length
 from eics.scoring.calibration.sheaf.assign import Place, assign, group_of_tokens, order
-from eics.scoring.calibration.sheaf.samples import Layout, Samples, sample
+from eics.scoring.calibration.sheaf.samples import Layout, Samples, check_second_token, sample
 from eics.scoring.checks import check_answer, keeps_positions
 from eics.scoring.nonfinite import zero_nonfinite_rows
 from eics.scoring.options import Options
@@ -120,6 +120,7 @@ class Reader:
     def _tokens(self, prompt: Prompt) -> list[int]:
         tokens = tokenize(self.model, prompt)
         check_answer(self.answer, len(tokens))
+        check_second_token(self.at, len(tokens), self.answer)
         if not keeps_positions(self.circuit, len(tokens), [self.options]):
             raise PromptError(f"a prompt must be long enough for every node; this has {len(tokens)} tokens")
         return tokens

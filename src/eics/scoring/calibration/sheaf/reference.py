@@ -85,8 +85,8 @@ class Reference:
         allowed, whole = ((part + TINY).log().mT for part in (distances.allowed, distances.whole))
         z = _standardised(allowed, self.log_allowed)
         largest = self._masked(z, -torch.inf).amax(dim=1)
-        own = _conformal(allowed.T, self._sorted_allowed).T
-        as_largest = _conformal(z.T.reshape(1, -1), self._sorted_largest).view(z.shape[1], -1).T
+        own = conformal(allowed.T, self._sorted_allowed).T
+        as_largest = conformal(z.T.reshape(1, -1), self._sorted_largest).view(z.shape[1], -1).T
         mean = self._mean(_standardised(whole, self.log_whole))
         given = self._mean((distances.unusual_input + TINY).log().mT)
         nothing = torch.full_like(z, torch.nan)
@@ -96,9 +96,9 @@ class Reference:
             p=torch.where(self.judged, own, nothing),
             suspect=self.judged & (as_largest <= level),
             c_ref=self._c(distances.whole.mT) / self._median_c,
-            p_value=_conformal(largest.unsqueeze(0), self._sorted_largest).squeeze(0),
-            p_value_mean=_conformal(mean.unsqueeze(0), self._sorted_means).squeeze(0),
-            p_value_input=_conformal(given.unsqueeze(0), self._sorted_inputs).squeeze(0),
+            p_value=conformal(largest.unsqueeze(0), self._sorted_largest).squeeze(0),
+            p_value_mean=conformal(mean.unsqueeze(0), self._sorted_means).squeeze(0),
+            p_value_input=conformal(given.unsqueeze(0), self._sorted_inputs).squeeze(0),
         )
 
     @cached_property
@@ -151,7 +151,7 @@ class Reference:
 
 def _standardised(values: Tensor, reference: Tensor) -> Tensor:
     """Values (B, nodes) over the mean and standard deviation of the reference, (n, nodes)."""
-    return (values - _mean(reference)) / _at_least(reference.std(dim=0))
+    return (values - _mean(reference)) / at_least(reference.std(dim=0))
 
 
 def _among_the_others(values: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ def _among_the_others(values: Tensor) -> Tensor:
     squares = deviation.square().sum(dim=0)
     mean = -deviation / (n - 1)  # of the others, about the mean of all
     variance = (squares - deviation.square() - (n - 1) * mean.square()).clamp(min=0) / max(1, n - 2)
-    return (deviation - mean) / _at_least(variance.sqrt())
+    return (deviation - mean) / at_least(variance.sqrt())
 
 
 def _mean(values: Tensor) -> Tensor:
@@ -169,12 +169,12 @@ def _mean(values: Tensor) -> Tensor:
     return values[:1] + (values - values[:1]).mean(dim=0)
 
 
-def _at_least(deviation: Tensor) -> Tensor:
+def at_least(deviation: Tensor) -> Tensor:
     """Standard deviations to divide by: a constant has none."""
     return deviation.clamp(min=1e-12)
 
 
-def _conformal(values: Tensor, ordered: Tensor) -> Tensor:
+def conformal(values: Tensor, ordered: Tensor) -> Tensor:
     """(1 + #{reference >= value}) / (1 + n) for values (m, B) against sorted references (m, n)."""
     below = torch.searchsorted(ordered, values.contiguous(), side="left")
     return (1.0 + (ordered.shape[1] - below).double()) / (1.0 + ordered.shape[1])

@@ -1,6 +1,11 @@
-"""Samples of a batch: one row for each prompt (`at="answer"`) or for each of its positions (`at="all"`)."""
+"""Samples of a batch: one row for each prompt (`at="answer"`), or for each of its positions from the second one on
+(`at="all"`).
 
-from collections.abc import Sequence
+The first token is apart: heads that have nothing to look at rest on it, and what nodes write there is far from what
+they write anywhere else and all but the same in every text. It would fill the bases and say nothing.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -8,8 +13,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from eics.circuits.graph import Circuit, Kind, Node
+from eics.errors import PromptError
 from eics.transformer.explained import Observed, observe
+from eics.transformer.forward import ForwardState
 from eics.transformer.linearize import TransformerRun
+from eics.transformer.stretches import Stretches, stretches
+
+FIRST = 1
+"""The first position that is judged if all are."""
 
 
 @dataclass(frozen=True)
@@ -86,25 +97,62 @@ class Samples:
         return Samples(writes, explained, counts, torch.cat([one.prompt for one in samples]))
 
 
-def sample(run: TransformerRun, layout: Layout, at: str) -> Samples:
-    """The rows of a pass."""
+def sample(run: TransformerRun, layout: Layout, at: str, first: int = FIRST) -> Samples:
+    """The rows of a pass; of every position from the `first` one on if all are judged."""
     observed, state = observe(run, at), run.state
+    if at == "all":
+        return _rows(observed, state, layout, _judged_positions(state, 0, first))
+    writes = _stacked(observed.writes, layout.nodes, layout.width)
+    explained = _stacked(observed.explained, layout.judged, layout.width)
     prompts = torch.arange(len(state.answer), device=state.answer.device)
-    if at == "answer":
-        writes = _stacked(observed.writes, layout.nodes, layout.width)
-        explained = _stacked(observed.explained, layout.judged, layout.width)
-        return Samples(writes, explained, torch.ones_like(explained[..., 0]), prompts)
+    return Samples(writes, explained, torch.ones_like(explained[..., 0]), prompts)
+
+
+def sample_stretches(run: TransformerRun, layout: Layout) -> Iterator[tuple[int, Tensor, Samples]]:
+    """The rows of every position, one stretch of them after another, within the memory bound: where the stretch starts,
+    which of its positions have a row, (B, P), and the rows."""
+    for start, state, observed in stretches(run):
+        kept = _judged_positions(state, start)
+        yield start, kept, _rows(observed, state, layout, kept)
+
+
+def sample_next(whole: Stretches, state: ForwardState, layout: Layout) -> tuple[Tensor, Samples]:
+    """The rows of the next positions of a text that grows, and which of them have one."""
+    start = whole.length
+    observed = whole.advance(state)
+    kept = _judged_positions(state, start)
+    return kept, _rows(observed, state, layout, kept)
+
+
+def check_second_token(at: str, length: int, answer: int | None = None, first: int = FIRST) -> None:
+    """Refuses a prompt of one token, or one whose answer is its first, where all positions but the first are judged."""
+    if at != "all":
+        return
+    if length <= first:
+        raise PromptError("a prompt must have a second token: the first one is apart if all positions are judged")
+    if answer is not None and answer % length < first:
+        raise PromptError("the answer position must not be the first token, which is apart if all positions are judged")
+
+
+def _judged_positions(state: ForwardState, start: int, first: int = FIRST) -> Tensor:
+    """Which positions of a stretch have a row, (B, P)."""
+    positions = torch.arange(start, start + state.longest, device=state.lengths.device)
+    return state.valid & (positions >= first)
+
+
+def _rows(observed: Observed, state: ForwardState, layout: Layout, judged: Tensor) -> Samples:
+    """A row for each position of a stretch that is judged, prompt by prompt."""
     spread = _spread(observed, state.answer, state.longest)
-    writes = _stacked(spread.writes, layout.nodes, layout.width)
-    explained = _stacked(spread.explained, layout.judged, layout.width)
-    counts = torch.ones_like(explained[..., 0]).view(len(layout.judged), len(prompts), -1)
+    kept = judged.flatten()
+    writes = _stacked(spread.writes, layout.nodes, layout.width)[:, kept]
+    explained = _stacked(spread.explained, layout.judged, layout.width)[:, kept]
+    counts = torch.ones_like(explained[..., 0])
     if Kind.LOGITS in layout.judged:
-        positions = torch.arange(state.longest, device=prompts.device)
-        counts[layout.judged.index(Kind.LOGITS)] = (positions == state.answer.unsqueeze(1)).to(counts.dtype)
-    valid = state.valid
-    rows = prompts.unsqueeze(1).expand_as(valid)[valid]
-    kept = valid.flatten()
-    return Samples(writes[:, kept], explained[:, kept], counts.flatten(1)[:, kept], rows)
+        positions = torch.arange(state.longest, device=kept.device)
+        at_answer = (positions == state.answer.unsqueeze(1)).flatten()[kept]
+        counts[layout.judged.index(Kind.LOGITS)] = at_answer.to(counts.dtype)
+    prompts = torch.arange(len(state.answer), device=kept.device).unsqueeze(1).expand_as(judged)
+    return Samples(writes, explained, counts, prompts[judged])
 
 
 def _stacked(tensors: dict[str, Tensor], names: Sequence[str], width: int) -> Tensor:
@@ -114,15 +162,16 @@ def _stacked(tensors: dict[str, Tensor], names: Sequence[str], width: int) -> Te
 
 
 def _spread(observed: Observed, answer: Tensor, length: int) -> Observed:
-    """The read-out's single row at the answer position, zeros elsewhere."""
+    """The read-out's single row at the answer position, if that is in the stretch, and zeros elsewhere."""
     prompts = torch.arange(len(answer), device=answer.device)
+    inside = ((answer >= 0) & (answer < length)).unsqueeze(1)
 
     def at_answer(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         if Kind.LOGITS not in tensors:
             return tensors
         own = tensors[Kind.LOGITS]
         whole = own.new_zeros(own.shape[0], length, own.shape[2])
-        whole[prompts, answer] = own.squeeze(1)
+        whole[prompts, answer.clamp(0, length - 1)] = own.squeeze(1) * inside
         return tensors | {Kind.LOGITS.value: whole}
 
     return Observed(at_answer(observed.writes), at_answer(observed.explained))

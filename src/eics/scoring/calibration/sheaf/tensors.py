@@ -13,24 +13,27 @@ from eics.scoring.calibration.sheaf.breadth import Breadth
 from eics.scoring.calibration.sheaf.judge import Kept, Learned
 from eics.scoring.calibration.sheaf.learned import ROUNDING, LearnedSheaf, Regressions
 from eics.scoring.calibration.sheaf.moments import ENERGIES, SIZE, Moments
+from eics.scoring.calibration.sheaf.positions import Positions
 from eics.scoring.calibration.sheaf.reference import Reference
-from eics.scoring.calibration.sheaf.samples import Layout
+from eics.scoring.calibration.sheaf.samples import FIRST, Layout
 from eics.transformer.explained import AT
 
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in ROUNDING}
 _PARTS: dict[str, type] = {
-    "bases": Bases, "regressions": Regressions, "reference": Reference, "moments": Moments, "coordinates": Coordinates,
+    "bases": Bases, "regressions": Regressions, "reference": Reference, "positions": Positions, "moments": Moments,
+    "coordinates": Coordinates,
 }  # fmt: skip
 _KEPT = ("moments", "coordinates")
 _SINGLE = ("bases", "regressions", "coordinates")  # stored in float32, to which they were rounded
 
 
 def learned_tensors(learned: Learned) -> dict[str, Tensor]:
-    """All tensors, named `bases.write` and so on; those of moments only if they were kept."""
+    """All tensors, named `bases.write` and so on; those of positions only if all are judged, of moments if kept."""
     parts = {
         "bases": learned.sheaf.bases,
         "regressions": learned.sheaf.regressions,
         "reference": learned.reference,
+        "positions": learned.positions,
         "moments": None if learned.kept is None else learned.kept.moments,
         "coordinates": None if learned.kept is None else learned.kept.coordinates,
     }
@@ -79,12 +82,15 @@ def read_learned(header: Any, tensors: dict[str, Tensor]) -> Learned:
         raise OptionError(f"must have at least 2 calibration prompts. It has {len(ids)}.")
     prompt = tensors.get("prompt")
     shapes = _shapes(layout, len(ids), 0 if prompt is None else prompt.numel())
-    parts = {name: _part(name, tensors, shapes) for name in _PARTS if prompt is not None or name not in _KEPT}
+    absent = set(() if "positions.count" in tensors else ("positions",)) | set(() if prompt is not None else _KEPT)
+    parts = {name: _part(name, tensors, shapes) for name in _PARTS if name not in absent}
     if prompt is not None and (prompt.ndim != 1 or prompt.dtype != torch.long or not _is_index(prompt, len(ids))):
         raise OptionError("must have the number of a calibration prompt for each row that it keeps.")
     kept = None if prompt is None else Kept(parts["moments"], parts["coordinates"], prompt)
-    sheaf = LearnedSheaf(layout, header["at"], parts["bases"], parts["regressions"], _DTYPES[header["dtype"]])
-    return Learned(sheaf, parts["reference"], ids, int(header["fitted"]), _breadth(header), kept)
+    positions = parts.get("positions")
+    first = 0 if positions is None else FIRST  # older files, which keep no positions, did not set the first token apart
+    sheaf = LearnedSheaf(layout, header["at"], parts["bases"], parts["regressions"], _DTYPES[header["dtype"]], first)
+    return Learned(sheaf, parts["reference"], ids, int(header["fitted"]), _breadth(header), positions, kept)
 
 
 def _breadth(header: dict[str, Any]) -> Breadth:
@@ -137,6 +143,7 @@ def _shapes(layout: Layout, prompts: int, rows: int) -> dict[str, tuple[int, ...
         **{f"regressions.{name}": (n,) for name in by_node},
         **{f"reference.log_{name}": (prompts, n) for name in ("allowed", "whole", "input")},
         "reference.judged": (n,),
+        **{f"positions.{field.name}": (prompts, n) for field in fields(Positions)},
         "moments.count": (n, FOLDS),
         "moments.first": (n, FOLDS, SIZE),
         "moments.second": (n, FOLDS, SIZE, SIZE),
