@@ -1,8 +1,8 @@
-"""Do estimated effects order a model's parts as restoring each of them does? For `eics compare`, docs/compare-models.md.
+"""Do the estimated effects of `eics compare` order a model's parts as restoring each of them does?
 
-All weights get noise, as a share of each tensor's standard deviation. The estimate comes from gradients for all parts at
-once; the truth from writing the original's value of one part into the run, for all MLPs, embeddings, read-out and one
-in ten heads. Rank correlations and relative errors of the means over prompts, with bootstrap intervals over parts.
+All weights get noise, as a share of each tensor's standard deviation. The estimate comes from gradients for all parts
+at once; the truth from writing the original's value of one part into the run, for all MLPs, embeddings, read-out and
+one in ten heads. Rank correlations and relative errors of the means over prompts, with bootstrap intervals over parts.
 
     python benchmarks/restoring.py --model smollm2 --prompts facts --noise 0.01 0.2
 """

@@ -1,4 +1,4 @@
-"""Teaches a model a handful of counterfactual facts with a LoRA on known layers, to see whether `eics compare` finds them.
+"""Teaches a model a few counterfactual facts with a LoRA on known layers, to see whether `eics compare` finds them.
 
     python examples/fine_tune.py --model people-0 --prompts people --layers 1 --out lora
 

@@ -2,8 +2,8 @@
 
     python examples/quantize.py --model people-0 --prompts people --bits 3
 
-Every MLP and every attention layer is rounded (symmetric, one scale for each row). Comparisons with the original say what
-each of them costs; mixed precision moves bits from parts that cost little to parts that cost much, so that the
+Every MLP and every attention layer is rounded (symmetric, one scale for each row). Comparisons with the original say
+what each of them costs; mixed precision moves bits from parts that cost little to parts that cost much, so that the
 whole is no larger than with uniform rounding. Both are measured as KL(original || rounded) on prompts other than those
 that the choice was made on.
 """

@@ -94,3 +94,17 @@ def test_prompts_that_fail_give_exit_code_one():
     result = run("--against", "people-1", "--prompts", "few.jsonl", code=1)
     assert "1 prompt failed. The first, 4: token ids must be" in result.stderr
     assert "4 of 4 prompts are touched" in result.output
+
+
+def test_pages_are_made_again_from_documents_alone(place):
+    run("--against", "people-1", "--prompts", "few.jsonl", "--out", "new")
+    runner = CliRunner()
+    made = runner.invoke(main, ["report", "new/compare.json", "--out", "again.html"])
+    assert made.exit_code == 0, made.output
+    assert Path("again.html").read_text() == Path("new/compare.html").read_text()
+    Path("torn.json").write_text(Path("new/compare.json").read_text()[:5000])
+    torn = runner.invoke(main, ["report", "torn.json", "--out", "torn.html"])
+    assert torn.exit_code == 2
+    assert "must hold a JSON object: it is damaged or was cut short" in torn.stderr
+    both = runner.invoke(main, ["report", "new/compare.json", "few.jsonl", "--out", "both.html"])
+    assert "A comparison has a page of its own" in both.stderr

@@ -155,3 +155,14 @@ def test_a_token_cannot_command_the_terminal():
     trace = drawn(["a", "\x1b[31m"], [[np.nan, 9.0]])
     assert "\x1b" not in trace_view.coloured(trace, colours=False).plain
     assert "\x1b" not in trace.sentence
+
+
+def test_the_page_is_that_of_the_file_alone(usual, tmp_path):
+    out, page, again = (tmp_path / name for name in ("traces.jsonl", "page.html", "again.html"))
+    run(usual, "--prompt", TEXT, *DAMAGE, "--out", out, "--report", page)
+    made = CliRunner().invoke(main, ["report", str(out), "--out", str(again)])
+    assert made.exit_code == 0, made.output
+    assert again.read_text() == page.read_text()
+    assert (
+        "an .html file in a folder that exists" in run(usual, "--prompt", TEXT, "--report", "page.txt", code=2).stderr
+    )

@@ -97,21 +97,30 @@ def export(
 @options.overwrite
 @options.quiet
 def report(records: tuple[Path, ...], out: Path, overwrite: bool, quiet: bool) -> None:
-    """Builds an HTML page from scored records.
+    """Builds an HTML page from scored records, or from what `eics compare` or `eics trace` wrote.
 
     One interactive file from the output of `eics score` alone, without network or server: the run, all prompts, and for
     each prompt the circuit, its edges and the curve of dEI. Several files become several runs of one page, which names
-    the options in which they differ. The page, and this command, list what could not be read.
+    the options in which they differ. The page, and this command, list what could not be read. A comparison
+    (compare.json) or a trace has a page of its own.
 
     \b
     eics report records.jsonl --out report.html
     """
     from eics.cli.terminal import say
     from eics.reporting.page import read_readable, write_report
+    from eics.reporting.page.documents import check_single, document_format, write_document_page
     from eics.reporting.page.shell import check_report_path
 
     check_report_path(out)
     files = output.outputs({"--out": out}, {"RECORDS": list(records)}, overwrite=overwrite)
+    if len(records) == 1 and document_format(records[0]) is not None:
+        with files:
+            write_document_page(records[0], out)
+        if not quiet:
+            say(f"{records[0]}, written to {out} ({number(out.stat().st_size / 1e6)} MB).")
+        return
+    check_single(records)
     readable = read_readable(*records)
     if not readable.scores:
         first = readable.notes[0] if readable.notes else "It is empty."

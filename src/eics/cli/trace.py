@@ -42,11 +42,12 @@ if TYPE_CHECKING:
 )
 @options.passes("Texts")
 @click.option("--out", type=options.FILE, help="Traces: .jsonl, a header and a line for each text.")
+@click.option("--report", type=options.FILE, help="One HTML page with every text, token by token.")
 @options.resume
 @options.overwrite
 @click.option("--json", "as_json", is_flag=True, help="Print the traces as JSON lines, as --out has them.")
 @options.quiet
-def trace(out: Path | None, as_json: bool, quiet: bool, **given: Any) -> None:
+def trace(out: Path | None, report: Path | None, as_json: bool, quiet: bool, **given: Any) -> None:
     """Says at which token which node of a circuit wrote something unusual for what it read.
 
     Prints the text with its unusual tokens marked, a map of the most unusual nodes over the tokens, and the suspects.
@@ -64,8 +65,12 @@ def trace(out: Path | None, as_json: bool, quiet: bool, **given: Any) -> None:
         from eics.studies.tracing.trace_file import check_trace_path
 
         check_trace_path(out)
+    if report is not None:
+        from eics.reporting.page.shell import check_report_path
+
+        check_report_path(report)
     files = output.outputs(
-        {"--out": out},
+        {"--out": out, "--report": report},
         {f"--{name}": given[name] for name in ("circuit", "calibration", "model", "vector")}
         | {"--prompts": prompt_options.input_files(given)},
         overwrite=given["overwrite"],
@@ -75,6 +80,10 @@ def trace(out: Path | None, as_json: bool, quiet: bool, **given: Any) -> None:
     task = _task(given)
     with files:
         traces = _traces(task, out, resume=given["resume"], shows=not (quiet or as_json))
+        if report is not None:
+            from eics.reporting.page import write_trace_page
+
+            write_trace_page(task.header.to_record(), (trace.to_record() for trace in traces), report)
     if as_json and not quiet:
         _print_lines(task, traces)
     output.exit_with_reasons({trace.id: str(trace.reason) for trace in traces if trace.failed})

@@ -18,8 +18,8 @@ from eics.models.prompts import Prompt
 from eics.scoring.batch import check, run_model, transformer_run
 from eics.scoring.calibration.calibration import Calibration
 from eics.scoring.calibration.sheaf.judge import Learned
-from eics.scoring.calibration.sheaf.learned import TINY
-from eics.scoring.calibration.sheaf.samples import sample
+from eics.scoring.calibration.sheaf.learned import TINY, mean_by_prompt
+from eics.scoring.calibration.sheaf.samples import check_second_token, sample
 from eics.scoring.checks import interventions_by_prompt, keeps_positions
 from eics.scoring.job import Job, TokenizedPrompt
 from eics.scoring.nonfinite import zero_nonfinite_rows
@@ -74,6 +74,8 @@ class Passes:
             raise PromptError(failures[0][0].reason or "the prompt cannot be scored")
         if not keeps_positions(self.job.circuit, len(items[0].tokens), [self.options]):
             raise PromptError(f"a prompt must be long enough for every node; this has {len(items[0].tokens)} tokens")
+        sheaf = self.learned.sheaf
+        check_second_token(sheaf.at, len(items[0].tokens), self.job.answer, sheaf.first)
         return items[0]
 
     def rows(self, prompts: Sequence[Prompt]) -> list[Row]:
@@ -97,9 +99,10 @@ class Passes:
             state = run_model(self.job, items)
             nonfinite = zero_nonfinite_rows(state)
             sheaf, reference, writes = self._on_device
-            samples = sample(transformer_run(self.job, state, options), sheaf.layout, sheaf.at)
+            samples = sample(transformer_run(self.job, state, options), sheaf.layout, sheaf.at, sheaf.first)
             at = sheaf.coordinates(samples)
-            distances = sheaf.at_coordinates(at, samples.prompt, len(items))
+            by_row = sheaf.by_row_of(at, samples.prompt)
+            distances = mean_by_prompt(by_row, samples.counts, samples.prompt, len(items))
             z = to_host(reference.judge(distances, options.level).z)
             write = to_host((writes.by_prompt(at, samples.prompt, len(items)) + TINY).log().mT)
         for index, item in enumerate(items):
