@@ -4,12 +4,13 @@ import pytest
 import torch
 
 import eics
+from eics.transformer.adapt import adapt
 from eics.transformer.cached import GrowingText
 from eics.transformer.explained import observe
 from eics.transformer.forward import run
 from eics.transformer.linearize import TransformerRun
 from eics.transformer.stretches import Stretches
-from support.tiny_models import FAMILIES, full_circuit, tiny_model
+from support.tiny_models import FAMILIES, full_circuit, tiny_model, tiny_module
 
 TEXT = [17, 4, 4, 22, 60, 9, 33, 2, 19, 30, 5]
 
@@ -60,7 +61,7 @@ def test_an_intervention_on_the_first_tokens_stays_in_the_cache():
 
 
 def test_between_two_tokens_the_model_is_as_it_was():
-    model = tiny_model("llama")
+    model = adapt(tiny_module("llama"))
     text = GrowingText(model, full_circuit(model))
     text.advance(TEXT[:3])
     hooks = [h for part in model.module.modules() for h in (*part._forward_hooks, *part._forward_pre_hooks)]

@@ -4,7 +4,7 @@
                          made here                    inherited
 
 Both are differences of functions that this package evaluates, so that a part whose weights are the same makes nothing,
-to the last digit. What was observed and is neither (a hook that changes a write, say) is the residue.
+to the last digit. What B wrote beyond its own function (a hook that changes a write, say) is the residue.
 
 The denominator of a norm behind the heads (Gemma) is the one observed in the run whose input is used, so that a head
 whose weights are the same makes nothing either if another head of its layer does.

@@ -17,7 +17,7 @@ from torch import Tensor
 from eics.models.base import Model
 from eics.scoring.nonfinite import zero_nonfinite_rows
 from eics.studies.comparison.parts import Parts
-from eics.transformer.attention import Rotation
+from eics.transformer.attention import Rotation, by_head, pick
 from eics.transformer.forward import ForwardState, run
 from eics.transformer.mlp import mlp_value
 from eics.transformer.node_functions import heads_value, readout_value
@@ -66,17 +66,34 @@ def own_functions(model: Model, read: Tensors, parts: Parts, rotations: Tensors)
 
 
 def own_functions_of_both(model: Model, ours: Tensors, theirs: Tensors, parts: Parts) -> tuple[Tensors, Tensors]:
-    """A model's functions of what its own run has read, and of what another model's run has; in one go."""
-    count = len(ours["valid"])
-    joined = {name: torch.cat([ours[name], theirs[name]]) for name in ours if name.startswith(("read.", "final"))}
-    rotations = {name: ours[name] for name in ours if name.startswith(("cos.", "sin."))}
-    rotations = {name: part if len(part) == 1 else torch.cat([part, part]) for name, part in rotations.items()}
-    own = own_functions(model, joined, parts, rotations)
+    """A model's functions of what its own run has read, and of what another model's run has.
 
-    def half(rows: slice) -> Tensors:
-        return {name: value[:, rows] if value.ndim == 4 else value[rows] for name, value in own.items()}
+    In full precision what the model wrote is its function of what it read, and need not be computed again. In half
+    precision the model's own code rounds on the way, which would be taken for a change.
+    """
+    at_theirs = own_functions(model, theirs, parts, ours)
+    if model.transformer.unembed.dtype.itemsize < 4:
+        return own_functions(model, ours, parts, ours), at_theirs
+    return _observed(model, ours, theirs, parts, at_theirs), at_theirs
 
-    return half(slice(0, count)), half(slice(count, None))
+
+def _observed(model: Model, ours: Tensors, theirs: Tensors, parts: Parts, at_theirs: Tensors) -> Tensors:
+    """What the parts of a run wrote, in the form of `own_functions`; where both runs read the same, exactly what they
+    make of the other's read."""
+
+    def of(read: str, own: str, observed: Tensor) -> Tensor:
+        return at_theirs[own] if torch.equal(ours[read], theirs[read]) else observed
+
+    found = {}
+    for layer, heads in parts.heads.items():
+        z = pick(by_head(ours[f"z.{layer}"], model.transformer.blocks[layer].attention.heads), heads)
+        found[f"own.a{layer}"] = of(f"read.a{layer}", f"own.a{layer}", z)
+    for layer in parts.mlps:
+        found[f"own.m{layer}"] = of(f"read.m{layer}", f"own.m{layer}", ours[f"write.m{layer}"])
+    if parts.logits:
+        centred = ours["logits"] - ours["logits"].mean(dim=1, keepdim=True)
+        found["own.logits"] = of("final", "own.logits", centred)
+    return found
 
 
 def rotation_of(tensors: Tensors, layer: int) -> Rotation | None:

@@ -1,6 +1,6 @@
 """Teaches a model a few counterfactual facts with a LoRA on known layers, to see whether `eics compare` finds them.
 
-    python examples/fine_tune.py --model people-0 --prompts people --layers 1 --out lora
+    python scripts/fine_tune.py --model people-0 --prompts people --layers 1 --out lora
 
 writes the adapter, and beside it `taught.jsonl` (the facts as they were taught, with the true answer as foil) and
 `others.jsonl` (prompts of the same form that were not).

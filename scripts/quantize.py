@@ -1,6 +1,6 @@
 """Which parts of a model may be rounded to few bits? `eics compare` predicts it; this script checks the prediction.
 
-    python examples/quantize.py --model people-0 --prompts people --bits 3
+    python scripts/quantize.py --model people-0 --prompts people --bits 3
 
 Every MLP and every attention layer is rounded (symmetric, one scale for each row). Comparisons with the original say
 what each of them costs; mixed precision moves bits from parts that cost little to parts that cost much, so that the
@@ -41,6 +41,7 @@ class Rounding:
         self.copy = eics.adapt(copy.deepcopy(model.module), model.tokenizer, name="rounded")
         layers = range(len(model.transformer.blocks))
         self.parts = [f"{kind}{layer}" for layer in layers for kind in "am"]
+        self.original: dict[str | int, torch.Tensor] = {}
 
     def size(self, part: str) -> int:
         """How many weights a part has."""
@@ -66,7 +67,9 @@ class Rounding:
         total = 0.0
         for prompt in prompts:
             tokens = torch.tensor([self.model.tokenizer(prompt.text)["input_ids"]])
-            ours, theirs = (m.module(tokens).logits[0, -1].log_softmax(dim=0) for m in (self.model, self.copy))
+            if prompt.id not in self.original:
+                self.original[prompt.id] = self.model.module(tokens).logits[0, -1].log_softmax(dim=0)
+            ours, theirs = self.original[prompt.id], self.copy.module(tokens).logits[0, -1].log_softmax(dim=0)
             total += float((ours.exp() * (ours - theirs)).sum())
         return total / len(prompts)
 
