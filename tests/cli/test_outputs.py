@@ -20,7 +20,7 @@ from eics.cli import main
 from eics.data.locks import Lock
 from eics.errors import OptionError
 from eics.linearized.explicit_file import save_linear
-from eics.studies.comparison.models import FILES as COMPARED
+from eics.studies.comparison.model_rows import FILES as COMPARED
 from eics.studies.comparison.set_rows import FILES as SETS
 from eics.studies.damage.batches import FILES as DAMAGE
 from eics.studies.toy.experiment import FILES as TOY

@@ -109,7 +109,8 @@ def _models(model: str, out: Path | None, report: Path | None, quiet: bool, give
     from eics.circuits.load import load_circuit
     from eics.cli.compare_tables import parts_table
     from eics.cli.terminal import console, print_list, track
-    from eics.studies.comparison.models import DOCUMENT, FILES, RESTORED, ROWS, compare_models
+    from eics.studies.comparison.model_rows import DOCUMENT, FILES, RESTORED, ROWS
+    from eics.studies.comparison.models import compare_models
 
     against, adapter = given["against"] or model, given["adapter"]
     inputs = {"--model": model, "--against": against, "--adapter": adapter}

@@ -10,7 +10,8 @@ import torch
 import eics
 from eics.errors import EICSError, ModelError, OptionError
 from eics.models.lora import with_adapter
-from eics.studies.comparison.models import FILES, NOT_FINITE
+from eics.studies.comparison.model_rows import FILES
+from eics.studies.comparison.models import NOT_FINITE
 from eics.transformer.adapt import adapt
 from support.tiny_models import some_circuit, tiny_module
 from support.two_models import TOKENS, nothing, pair
