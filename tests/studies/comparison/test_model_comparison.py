@@ -11,7 +11,9 @@ import eics
 from eics.errors import EICSError, ModelError, OptionError
 from eics.models.lora import with_adapter
 from eics.studies.comparison.model_rows import FILES
+from eics.studies.comparison.model_sentences import sentences
 from eics.studies.comparison.models import NOT_FINITE
+from eics.studies.statistics import Interval
 from eics.transformer.adapt import adapt
 from support.tiny_models import some_circuit, tiny_module
 from support.two_models import TOKENS, nothing, pair
@@ -104,6 +106,17 @@ def test_a_change_too_large_for_gradients_is_said():
             parameter.copy_(parameter[torch.randperm(len(parameter))])
     found = eics.compare(model, None, TOKENS, against=adapt(other))
     assert any("too large for these estimates" in sentence for sentence in found.sentences)
+
+
+def test_parts_that_only_act_together_are_said_to(two):
+    found = eics.compare(two[0], None, TOKENS, against=two[1], restore=2)
+    best = max(change.restored.value for change in found.nodes if change.restored)
+    against = [change for change in found.nodes if change.restored]
+    worse = [replace(change, restored=Interval(-1.0, -2.0, -0.5)) for change in against]
+    assert best > 0
+    assert f"Restoring {max(against, key=lambda c: c.restored.value).node} alone takes back" in found.sentences[-1]
+    (said,) = list(sentences(replace(found, nodes=tuple(worse))))[-1:]
+    assert said == "Restoring a part alone takes nothing back, for none of the 2 measured: they act together."
 
 
 @pytest.mark.parametrize("restore", [0, 3])

@@ -72,13 +72,15 @@ def _too_large(found: "ModelComparison", scored: "list[PromptChange]") -> Iterat
 
 
 def _true_effects(found: "ModelComparison") -> Iterator[str]:
-    restored = [change for change in found.nodes if change.restored is not None]
-    if not restored or not found.total.value:
+    whole = found.total.value
+    restored = [(change.node, change.restored) for change in found.nodes if change.restored is not None]
+    if not restored or not whole:
         return
-    best = max(restored, key=lambda change: abs(change.restored.value) if change.restored else 0.0)
-    assert best.restored is not None
-    share = percent(best.restored.value / found.total.value)
-    yield f"Restoring {best.node} alone takes back {_shown(best.restored)}, {share} of the whole."
+    name, effect = max(restored, key=lambda one: one[1].value / whole)
+    if effect.value / whole > 0:
+        yield f"Restoring {name} alone takes back {_shown(effect)}, {percent(effect.value / whole)} of the whole."
+    else:
+        yield f"Restoring a part alone takes nothing back, for none of the {len(restored)} measured: they act together."
 
 
 def _residue(found: "ModelComparison") -> Iterator[str]:
