@@ -50,7 +50,7 @@ _OF_BOTH = ("resamples", "seed", "memory", "batch_size", "resume", "overwrite")
 @click.option("--one-at-a-time", is_flag=True, help="Keep one model in memory at a time, and activations on disk.")
 @click.option("--calibration", type=options.FILE, help="What is usual, from `eics calibrate`.  [fitted on --prompts]")
 @click.option("--allow-changed-weights", is_flag=True, help="Go on if the weights changed since the calibration.")
-@click.option("--level", type=float, default=0.05, help="Of the tests over nodes.")
+@click.option("--level", type=float, default=0.05, help="Rate of false discoveries at which a node gets a role.")
 @click.option(
     "--paired/--not-paired",
     default=None,

@@ -34,7 +34,7 @@ def site_of_part(name: str) -> str | None:
 
 @contextmanager
 def at_sites(model: Model, sites: Iterable[str], change: Change) -> Iterator[None]:
-    """While it is open, every pass of the model calls `change` at these sites, after all hooks of others."""
+    """While it is open, every pass of the model calls `change` at these sites, after any other hooks there."""
     handles: list[Any] = []
     layers = model.adapter.layers(model.module)
     try:

@@ -190,8 +190,12 @@ def test_draws_cover_an_eighth_of_many_prompts_and_all_of_few():
 
 
 def test_a_step_without_sites_runs():
+    """The read-out alone writes nothing to the residual stream."""
     model, against = pair("llama")
-    step = Step(Parts.named(("logits",)), "kl")
-    found = compare_models(model, None, TOKENS, against)
-    assert step.parts.sites == ()
-    assert found["logits"].made_here > 0
+    step, batch, ours, theirs, outputs = runs(model, against)
+    whole = numbers(step.parts, model, ours, theirs, outputs)
+    alone = Step(Parts.named(("logits",)), "kl")
+    assert alone.parts.sites == ()
+    ours = alone.ours(model, batch)
+    found = numbers(alone.parts, model, ours, alone.theirs(against, batch, ours["logits"]), outputs)
+    torch.testing.assert_close(found.slope[0], whole.slope[step.parts.names.index("logits")], rtol=1e-4, atol=1e-7)

@@ -19,7 +19,7 @@ from eics.scoring.batching import batches_by_length
 from eics.scoring.calibration.sheaf.learned import ROUNDING
 from eics.studies.comparison.attribution import HeadOutputs, Numbers, changes, numbers
 from eics.studies.comparison.parts import Parts
-from eics.studies.comparison.passes import Tensors, observe, observe_with_gradients
+from eics.studies.comparison.passes import Tensors, observe, observe_with_gradients, own_functions
 from eics.studies.comparison.targets import difference, direction, sampled_directions, uniform
 from eics.transformer.write_sites import added, site_of_part
 
@@ -67,7 +67,7 @@ class Step:
     seed: int = 0
 
     def ours(self, model: Model, batch: Sequence[Item]) -> Tensors:
-        """A's run."""
+        """A plain run, A's."""
         return observe(model, [item.tokens for item in batch], self.parts)
 
     def theirs(self, model: Model, batch: Sequence[Item], logits: Tensor) -> Tensors:
@@ -81,6 +81,11 @@ class Step:
             return ways
 
         return observe_with_gradients(model, tokens, self.parts, directions)
+
+    def reread(self, model: Model, batch: Sequence[Item]) -> Tensors:
+        """B's run and its own functions, without gradients: all that restoring needs."""
+        tensors = self.ours(model, batch)
+        return tensors | own_functions(model, tensors, self.parts, tensors)
 
     def outcome(
         self, model: Model, batch: Sequence[Item], ours: Tensors, theirs: Tensors, outputs: Mapping[int, HeadOutputs]

@@ -47,8 +47,7 @@ class Together:
 
     def restored(self, step: Step, batches: Batches) -> Iterator[tuple[Sequence[Item], Effects]]:
         for batch in batches:
-            ours = step.ours(self.model, batch)
-            theirs = step.theirs(self.against, batch, ours["logits"])
+            ours, theirs = step.ours(self.model, batch), step.reread(self.against, batch)
             outputs = _moved(HeadOutputs.of(self.against, step.parts), self.model.device)
             restorations = step.restorations(self.model, ours, _to(theirs, self.model), outputs)
             yield batch, step.restored(self.against, batch, ours["logits"], theirs["logits"], restorations)
@@ -64,7 +63,7 @@ class Apart:
 
     def outcomes(self, step: Step, batches: Batches) -> Iterator[tuple[Sequence[Item], Outcome]]:
         self._run_ours(step, batches)
-        outputs = self._run_theirs(step, batches)
+        outputs = self._run_theirs(step, batches, gradients=True)
         model = self.load()
         outputs = _moved(outputs, model.device)
         for number, batch in enumerate(batches):
@@ -73,7 +72,7 @@ class Apart:
 
     def restored(self, step: Step, batches: Batches) -> Iterator[tuple[Sequence[Item], Effects]]:
         self._run_ours(step, batches)
-        self._compute_restorations(step, batches, self._run_theirs(step, batches))
+        self._compute_restorations(step, batches, self._run_theirs(step, batches, gradients=False))
         against = self.load_against()
         for number, batch in enumerate(batches):
             restorations, logits = (self._take(name, number, against) for name in ("restorations", "logits"))
@@ -86,11 +85,13 @@ class Apart:
         for number, batch in enumerate(batches):
             self._keep("ours", number, step.ours(model, batch))
 
-    def _run_theirs(self, step: Step, batches: Batches) -> dict[int, HeadOutputs]:
+    def _run_theirs(self, step: Step, batches: Batches, *, gradients: bool) -> dict[int, HeadOutputs]:
         """B's runs, on disk; returns what its heads write through."""
         against = self.load_against()
         for number, batch in enumerate(batches):
-            self._keep("theirs", number, step.theirs(against, batch, self._tensor("ours", number, "logits")))
+            logits = self._tensor("ours", number, "logits")
+            run = step.theirs(against, batch, logits) if gradients else step.reread(against, batch)
+            self._keep("theirs", number, run)
         return {layer: one.copied() for layer, one in HeadOutputs.of(against, step.parts).items()}
 
     def _compute_restorations(self, step: Step, batches: Batches, outputs: Mapping[int, HeadOutputs]) -> None:

@@ -61,7 +61,7 @@ def _who_made_it(makers: "list[PartChange]", count: int) -> str:
 
 def _too_large(found: "ModelComparison", scored: "list[PromptChange]") -> Iterator[str]:
     """Gradients at B say little of a change so large that they do not even add up to it."""
-    if found.circuit is not None or not scored:
+    if found.circuit is not None or not found.total.value:
         return
     added = sum(prompt.added or 0.0 for prompt in scored) / len(scored)
     if not _MOST >= added / found.total.value >= 1 / _MOST:

@@ -105,7 +105,7 @@ def compare_models(
             rows = {row["id"]: row for row in files.rows}
             in_order = [rows[prompt.id] for prompt in listed]
             if restore:
-                _restore(files, driver, step, about, in_order, restore, batch_size, tick)
+                _restore(files, driver, step, about, in_order, restore, batch_size)
         found = summarize(
             in_order,
             files.restored,
@@ -143,7 +143,6 @@ def _restore(
     rows: Sequence[Row],
     count: int,
     batch_size: int,
-    tick: Callable[[int], None],
 ) -> None:
     """The true effect of the parts with the largest mean effect to first order, on every prompt that has none yet."""
     scored = {row["id"]: row for row in rows if row["status"] == "ok"}
@@ -169,7 +168,6 @@ def _restore(
                 if (item.prompt.id, name) not in done
             ]
         )
-        tick(0)
 
 
 def _row(item: Item, outcome: Outcome, index: int, about: About) -> Row:
